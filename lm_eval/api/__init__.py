@@ -1,0 +1,1 @@
+"""What the author of a task, model, metric or filter writes against."""

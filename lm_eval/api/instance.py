@@ -1,0 +1,46 @@
+"""A request: one question put to a model, with the answers it got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+RequestType = Literal["loglikelihood", "loglikelihood_rolling", "generate_until"]
+OutputType = Literal["loglikelihood", "loglikelihood_rolling", "generate_until", "multiple_choice"]
+
+OUTPUT_TYPES: tuple[OutputType, ...] = (
+    "loglikelihood",
+    "multiple_choice",
+    "loglikelihood_rolling",
+    "generate_until",
+)
+
+
+@dataclass
+class Instance:
+    """One request of one document.
+
+    `arguments` is what the model is given: `(context, continuation)`, `(text,)` or
+    `(context, generation settings)`. `resps` holds one answer a repeat; `filtered_resps` what each
+    filter pipeline made of them. `metadata` is `(task name, document number, repeats)`.
+    """
+
+    request_type: OutputType
+    doc: Any
+    arguments: tuple[Any, ...]
+    idx: int
+    metadata: tuple[str | None, int | None, int | None] = (None, None, None)
+    resps: list[Any] = field(default_factory=list)
+    filtered_resps: dict[str, Any] = field(default_factory=dict)
+
+    task_name: str | None = None
+    doc_id: int | None = None
+    repeats: int | None = None
+
+    def __post_init__(self) -> None:
+        self.task_name, self.doc_id, self.repeats = self.metadata
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The arguments as a tuple, however they were given."""
+        return self.arguments if isinstance(self.arguments, tuple) else (self.arguments,)

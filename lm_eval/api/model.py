@@ -1,0 +1,223 @@
+"""What a language model must be able to do to be evaluated.
+
+A model takes text and gives text or log-probabilities; its tokenizer is its own affair. Classes
+written for the published harness run unchanged: the names and signatures here are theirs.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lm_eval.config.arguments import parse_arguments
+from lm_eval.errors import ModelError
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+logger = logging.getLogger(__name__)
+
+Self = TypeVar("Self", bound="LM")
+
+
+class CacheHook:
+    """Where a model reports each answer the moment it has it.
+
+    A model calls `self.cache_hook.add_partial(kind, arguments, answer)`; whoever keeps answers
+    passes the function that keeps them. Without one the hook does nothing.
+    """
+
+    def __init__(self, keep: Callable[[str, Any, Any], None] | None = None) -> None:
+        self._keep = keep
+
+    def add_partial(self, attr: str, req: Iterable[Any], res: Any) -> None:
+        if self._keep is not None:
+            self._keep(attr, req, res)
+
+
+class LM(abc.ABC):
+    """A language model that answers the three kinds of request."""
+
+    def __init__(self) -> None:
+        self._rank = 0
+        self._world_size = 1
+        self._device: Any = None
+        self.cache_hook = CacheHook()
+
+    @abc.abstractmethod
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """For each `(context, continuation)`: log P(continuation | context), and whether greedy
+        decoding from the context would have produced exactly the continuation.
+
+        The context may be empty; the space between words belongs to the continuation.
+        """
+
+    @abc.abstractmethod
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """For each `(text,)`: the log-probability of the whole text, every token counted once.
+
+        Text longer than the model's window is read in windows; each text stands for itself.
+        """
+
+    @abc.abstractmethod
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """For each `(context, settings)`: the text generated up to the first of
+        `settings["until"]`, which is not part of the answer.
+        """
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """Turn `{"role", "content"}` messages into the kind of prompt the model was trained on."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no chat template: run without --apply_chat_template, "
+            "or implement `apply_chat_template` in the model class."
+        )
+
+    @classmethod
+    def create_from_arg_string(
+        cls: type[Self], arg_string: str, additional_config: dict[str, Any] | None = None
+    ) -> Self:
+        """Make the model from `"key=value,key=value"`."""
+        return cls.create_from_arg_obj(parse_arguments(arg_string), additional_config)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls: type[Self],
+        arg_dict: dict[str, Any],
+        additional_config: dict[str, Any] | None = None,
+    ) -> Self:
+        """Make the model from a dictionary of arguments; `None` among the extras means unset."""
+        extras = {k: v for k, v in (additional_config or {}).items() if v is not None}
+        return cls(**arg_dict, **extras)
+
+    @property
+    def device(self) -> Any:
+        return self._device
+
+    @property
+    def rank(self) -> int:
+        """Which of several cooperating processes this is."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes cooperate."""
+        return self._world_size
+
+    def all_gather(self, tensor: Any) -> Any:
+        return tensor
+
+    def gather_object(self, obj: Any, dst: int = 0) -> list[Any] | None:
+        return [obj]
+
+    def barrier(self) -> None:
+        return
+
+    @property
+    def tokenizer_name(self) -> str:
+        """What the tokenizer and its chat template are called, to tell their prompts apart."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `tokenizer_name` to be used with chat templates."
+        )
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The text of the chat template in use, to be kept with the results."""
+        return ""
+
+    def set_cache_hook(self, cache_hook: CacheHook) -> None:
+        self.cache_hook = cache_hook
+
+
+class TemplateLM(LM):
+    """A model with a tokenizer of its own: it scores token lists, this class makes them.
+
+    `_loglikelihood_tokens` gets `((context, continuation), context tokens, continuation tokens)`.
+    """
+
+    tokenizer: Any = None
+    backend = "causal"
+
+    @property
+    @abc.abstractmethod
+    def eot_token_id(self) -> int: ...
+
+    @property
+    def prefix_token_id(self) -> int:
+        """The token that stands before a text which has no context."""
+        return self.eot_token_id
+
+    @abc.abstractmethod
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
+    ) -> list[int]: ...
+
+    @abc.abstractmethod
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
+    ) -> list[tuple[float, bool]]: ...
+
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Tokenize context and continuation together and split where the context's tokens end.
+
+        Spaces at the end of the context move to the continuation, where tokenizers expect them.
+        """
+        stripped = context.rstrip()
+        continuation = context[len(stripped) :] + continuation
+        if self.backend == "causal":
+            whole = self.tok_encode(stripped + continuation)
+            context_tokens = self.tok_encode(stripped)
+            return context_tokens, whole[len(context_tokens) :]
+        return (
+            self.tok_encode(stripped),
+            self.tok_encode(continuation, add_special_tokens=False),
+        )
+
+    def _encode_request(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        if context:
+            return self._encode_pair(context, continuation)
+        tokens = self.tok_encode(continuation, add_special_tokens=False)
+        if tokens and tokens[0] == self.prefix_token_id:
+            return tokens[:1], tokens[1:]
+        return [self.prefix_token_id], tokens
+
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        encoded = [
+            ((context, continuation), *self._encode_request(context, continuation))
+            for context, continuation in (request.args for request in requests)
+        ]
+        return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The tokenizer's template, or the one of that name where it has several."""
+        if self.tokenizer is None:
+            return ""
+        if chat_template is False or chat_template is None:
+            return None
+        template = getattr(self.tokenizer, "chat_template", None)
+        if not isinstance(template, dict):
+            if isinstance(chat_template, str):
+                logger.warning(
+                    "The tokenizer has a single chat template; the name %r is ignored.",
+                    chat_template,
+                )
+            return template
+        name = chat_template if isinstance(chat_template, str) else "default"
+        if name not in template:
+            raise ModelError(
+                f"The tokenizer has no chat template named {name!r}. "
+                f"It has: {', '.join(sorted(template))}."
+            )
+        chosen: str = template[name]
+        return chosen
+
+
+def hash_args(attr: str, args: Iterable[Any]) -> str:
+    """A key for one request: its kind and its exact arguments."""
+    return hashlib.sha256(json.dumps([attr, *args]).encode("utf-8")).hexdigest()

@@ -1,0 +1,195 @@
+"""Names for models, filters, metrics and aggregations, and the objects behind them.
+
+An entry may be a `"module:object"` string: it is imported when first asked for, so listing the
+names of forty backends costs nothing. Packages add their own through entry points
+(`lm_eval.models`, `lm_eval.filters`, `lm_eval.metrics`, `lm_eval.aggregations`), read only when a
+name is not already known.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from lm_eval.errors import UnknownNameError, suggestion
+
+if TYPE_CHECKING:
+    from lm_eval.api.filter import Filter
+    from lm_eval.api.model import LM
+
+T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class Registry(Generic[T]):
+    """A dictionary of names that imports its values late and explains what it does not hold."""
+
+    def __init__(self, kind: str, home: str, entry_points: str | None = None) -> None:
+        """`home` is the module whose import registers the built-in entries."""
+        self.kind = kind
+        self._home = home
+        self._group = entry_points
+        self._entries: dict[str, T | str] = {}
+        self._complete = False
+
+    def register(self, *names: str, target: T | str | None = None) -> Callable[[T], T]:
+        """Register an object under some names: as a decorator, or with `target=` at once."""
+
+        def decorate(obj: T) -> T:
+            for name in names or (getattr(obj, "__name__", str(obj)),):
+                self._entries[name] = obj
+            return obj
+
+        if target is not None:
+            for name in names:
+                self._entries[name] = target
+        return decorate
+
+    def get(self, name: str) -> T:
+        """The object called `name`; an unknown one is answered with the nearest names."""
+        if name not in self._entries:
+            self._load_all()
+        if name not in self._entries:
+            raise UnknownNameError(
+                f"unknown {self.kind} {name!r}.{suggestion(name, self._entries)} "
+                f"Known {self.kind}s: {', '.join(sorted(self._entries))}."
+            )
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
+        return entry
+
+    def _load_all(self) -> None:
+        """Fill in the built-in names, then what installed packages offer."""
+        if self._complete:
+            return
+        self._complete = True
+        already = dict(self._entries)
+        importlib.import_module(self._home)
+        self._entries |= already  # what a user registered keeps its name
+        if self._group is not None:
+            for point in importlib.metadata.entry_points(group=self._group):
+                self._entries.setdefault(point.name, point.value)
+
+    def __getitem__(self, name: str) -> T:
+        return self.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._entries:
+            self._load_all()
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        self._load_all()
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        self._load_all()
+        return len(self._entries)
+
+    def keys(self) -> list[str]:
+        return list(self)
+
+    def items(self) -> list[tuple[str, T]]:
+        return [(name, self.get(name)) for name in self]
+
+
+model_registry: Registry[type[LM]] = Registry("model", "lm_eval.models", "lm_eval.models")
+filter_registry: Registry[type[Filter]] = Registry("filter", "lm_eval.filters", "lm_eval.filters")
+metric_registry: Registry[Callable[..., Any]] = Registry(
+    "metric", "lm_eval.metrics", "lm_eval.metrics"
+)
+aggregation_registry: Registry[Callable[..., Any]] = Registry(
+    "aggregation", "lm_eval.metrics", "lm_eval.aggregations"
+)
+metric_agg_registry: Registry[Callable[..., Any]] = Registry(
+    "metric with a default aggregation", "lm_eval.metrics"
+)
+higher_is_better_registry: Registry[bool] = Registry(
+    "metric with a known direction", "lm_eval.metrics"
+)
+
+MODEL_REGISTRY = model_registry
+FILTER_REGISTRY = filter_registry
+METRIC_REGISTRY = metric_registry
+AGGREGATION_REGISTRY = aggregation_registry
+METRIC_AGGREGATION_REGISTRY = metric_agg_registry
+HIGHER_IS_BETTER_REGISTRY = higher_is_better_registry
+
+DEFAULT_METRIC_REGISTRY: dict[str, list[str]] = {
+    "loglikelihood": ["perplexity", "acc"],
+    "loglikelihood_rolling": ["word_perplexity", "byte_perplexity", "bits_per_byte"],
+    "multiple_choice": ["acc", "acc_norm"],
+    "generate_until": ["exact_match"],
+}
+
+
+def register_model(*names: str) -> Callable[[type[LM]], type[LM]]:
+    """Class decorator: offer a model under these names."""
+    return model_registry.register(*names)
+
+
+def get_model(model_name: str) -> type[LM]:
+    return model_registry.get(model_name)
+
+
+def register_filter(name: str) -> Callable[[type[Any]], type[Any]]:
+    """Class decorator: offer a filter under this name."""
+    return filter_registry.register(name)
+
+
+def get_filter(filter_name: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The filter class of that name; a class or function is taken as it is."""
+    return filter_name if callable(filter_name) else filter_registry.get(filter_name)
+
+
+def register_aggregation(name: str) -> Callable[[C], C]:
+    """Decorator: offer a function from per-document values to one number."""
+
+    def decorate(function: C) -> C:
+        aggregation_registry.register(name)(function)
+        return function
+
+    return decorate
+
+
+def get_aggregation(name: str) -> Callable[..., Any]:
+    return aggregation_registry.get(name)
+
+
+def register_metric(
+    *,
+    metric: str,
+    higher_is_better: bool | None = None,
+    output_type: str | list[str] | None = None,
+    aggregation: str | None = None,
+) -> Callable[[C], C]:
+    """Decorator: offer a per-document metric, with the aggregation and direction it goes by."""
+
+    def decorate(function: C) -> C:
+        metric_registry.register(metric)(function)
+        if higher_is_better is not None:
+            higher_is_better_registry.register(metric)(higher_is_better)
+        if aggregation is not None:
+            metric_agg_registry.register(metric)(get_aggregation(aggregation))
+        return function
+
+    return decorate
+
+
+def get_metric(name: str) -> Callable[..., Any]:
+    return metric_registry.get(name)
+
+
+def get_metric_aggregation(name: str) -> Callable[..., Any]:
+    return metric_agg_registry.get(name)
+
+
+def is_higher_better(metric_name: str) -> bool | None:
+    """The metric's direction, or None where nobody has said."""
+    if metric_name not in higher_is_better_registry:
+        return None
+    return higher_is_better_registry.get(metric_name)

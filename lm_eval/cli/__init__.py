@@ -1,0 +1,96 @@
+"""The command line: one module a subcommand, errors in one line, nothing heavy at the door."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from lm_eval import __version__
+from lm_eval.cli import ls, run, validate
+from lm_eval.errors import EvalError
+
+COMMANDS = {"run": run, "ls": ls, "list": ls, "validate": validate}
+
+_EPILOG = """\
+examples:
+  lm-eval run --model demo --tasks demo            the embedded model on the embedded benchmark
+  lm-eval ls tasks                                 every task, group and tag
+  lm-eval validate --tasks my_task --include_path ./my_tasks
+
+Without a command `run` is meant: lm-eval --model demo --tasks demo.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 if it went well, 2 if what the user gave cannot be used."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
+        words.insert(0, "run")
+    parser = _parser(words[0] if words else None)
+    arguments = parser.parse_args(words)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    _set_up_logging(getattr(arguments, "verbosity", None))
+    try:
+        code: int = COMMANDS[arguments.command].execute(arguments)
+        return code
+    except EvalError as error:
+        if arguments.debug:
+            raise
+        print(f"lm-eval: error: {_message(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        if arguments.debug:
+            raise
+        print("lm-eval: interrupted.", file=sys.stderr)
+        return 130
+
+
+def _parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser; only the command that is asked for is furnished with its options."""
+    parser = argparse.ArgumentParser(
+        prog="lm-eval",
+        description="Evaluate any language model on any benchmark, reproducibly.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"lm-eval {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        if name == "list":
+            continue
+        aliases = ["list"] if name == "ls" else []
+        sub = commands.add_parser(
+            name,
+            aliases=aliases,
+            help=module.HELP,
+            description=module.HELP,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command in (name, *aliases):
+            module.add_arguments(sub)
+            sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def _message(error: EvalError) -> str:
+    """One message, without the quotes that some built-in exceptions put around theirs."""
+    return " ".join(str(argument) for argument in error.args) or type(error).__name__
+
+
+def _set_up_logging(verbosity: str | None) -> None:
+    level = (verbosity or os.environ.get("LMEVAL_LOG_LEVEL") or "INFO").upper()
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("lm-eval: %(message)s"))
+    logger = logging.getLogger("lm_eval")
+    logger.handlers = [handler]
+    logger.propagate = False
+    try:
+        logger.setLevel(level)
+    except ValueError:
+        logger.setLevel(logging.INFO)
+        logger.warning("unknown verbosity %r; INFO is used.", level)

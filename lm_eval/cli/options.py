@@ -1,0 +1,30 @@
+"""Options that several commands share, and how option values are read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_include_path(parser: Any) -> None:
+    parser.add_argument(
+        "--include_path",
+        metavar="DIR",
+        action="append",
+        type=lambda text: [part for part in text.split(":") if part],
+        help="a folder of your own tasks; repeat it, or separate several with ':'. Later ones win",
+    )
+
+
+def include_paths(given: list[list[str]] | None) -> list[str] | None:
+    return [path for group in given for path in group] if given else None
+
+
+def boolean(text: str) -> bool:
+    """`true`, `false` and what people write for them."""
+    lowered = text.lower()
+    if lowered in ("true", "1", "yes", "on"):
+        return True
+    if lowered in ("false", "0", "no", "off"):
+        return False
+    raise argparse.ArgumentTypeError(f"expected true or false, not {text!r}")

@@ -1,0 +1,143 @@
+"""`lm-eval run`: evaluate a model on tasks, print the table, write the files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from lm_eval.cli.options import add_include_path, boolean, include_paths
+
+HELP = "evaluate a model on tasks"
+
+#: Options of the published command that no part of this version answers to yet.
+_NOT_YET = ("use_cache", "wandb_args", "trackio_args", "hf_hub_log_args", "check_integrity")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The published options, by their published names. Unset ones stay out of the namespace, so
+    that a `--config` file can speak for them.
+    """
+    parser.argument_default = argparse.SUPPRESS
+    group = parser.add_argument_group("model and tasks")
+    group.add_argument("--config", "-C", metavar="FILE", help="settings from a YAML file")
+    group.add_argument("--model", "-M", metavar="NAME", help="the backend (default: hf)")
+    _table(group, "--model_args", "-a", help="what the backend is given")
+    group.add_argument(
+        "--tasks", "-t", nargs="*", metavar="TASK", help="tasks, groups, tags, patterns or files"
+    )
+    add_include_path(group)
+    _table(group, "--metadata", help="values for tasks that ask for them")
+
+    group = parser.add_argument_group("prompts")
+    group.add_argument("--num_fewshot", "-f", type=int, metavar="N", help="examples in a prompt")
+    group.add_argument(
+        "--apply_chat_template",
+        nargs="?",
+        const=True,
+        metavar="NAME",
+        help="write prompts with the model's chat template",
+    )
+    group.add_argument(
+        "--fewshot_as_multiturn",
+        nargs="?",
+        const=True,
+        type=boolean,
+        metavar="BOOL",
+        help="examples as turns of the chat (default with a chat template)",
+    )
+    group.add_argument("--system_instruction", metavar="TEXT", help="a system message")
+    _table(group, "--gen_kwargs", help="generation settings, over the tasks' own")
+
+    group = parser.add_argument_group("how much, how fast")
+    group.add_argument(
+        "--limit", "-L", type=float, metavar="N", help="the first N documents, or a share below 1"
+    )
+    group.add_argument(
+        "--samples", "-E", metavar="JSON", help="document numbers by task: '{\"task\": [0, 3]}'"
+    )
+    group.add_argument("--batch_size", "-b", metavar="N", help="requests at once, or 'auto'")
+    group.add_argument("--max_batch_size", type=int, metavar="N", help="the most that auto tries")
+    group.add_argument("--device", metavar="NAME", help="cuda, cuda:0, cpu, mps …")
+    group.add_argument("--use_cache", "-c", metavar="PATH", help="keep and reuse answers")
+    group.add_argument(
+        "--cache_requests",
+        nargs="?",
+        const="true",
+        choices=("true", "refresh", "delete"),
+        help="accepted and without effect: requests are built faster than they could be read",
+    )
+
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--output_path", "-o", metavar="PATH", help="a folder, or a .json file, for the results"
+    )
+    _flag(group, "--log_samples", "-s", help="write every prompt, answer and score too")
+    _flag(group, "--predict_only", "-x", help="answers only, no scores")
+    _flag(group, "--write_out", "-w", help="log each task's first prompt")
+    _flag(group, "--show_config", help="print the full results as JSON")
+    group.add_argument("--verbosity", "-v", metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR")
+    for name in ("--wandb_args", "--wandb_config_args", "--trackio_args", "--hf_hub_log_args"):
+        _table(group, name, help="arguments of that logger")
+
+    group = parser.add_argument_group("advanced")
+    group.add_argument(
+        "--seed", metavar="N", help="one seed, or random,numpy,torch,fewshot (0,1234,1234,1234)"
+    )
+    group.add_argument("--bootstrap_iters", type=int, metavar="N", help="resamples for errors")
+    _flag(group, "--check_integrity", help="check the tasks first")
+    _flag(group, "--trust_remote_code", help="let the hub's code run")
+    _flag(group, "--confirm_run_unsafe_code", help="let tasks run code the model wrote")
+
+
+def _table(group: Any, *names: str, help: str) -> None:
+    group.add_argument(*names, nargs="+", metavar="KEY=VALUE", help=help)
+
+
+def _flag(group: Any, *names: str, help: str) -> None:
+    group.add_argument(*names, action="store_true", help=help)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    # Imported here so that --help and a mistyped option answer at once.
+    from lm_eval.config.run import RunConfig
+    from lm_eval.errors import ConfigError
+    from lm_eval.evaluator import run_evaluation
+    from lm_eval.results.files import check_writable, save
+    from lm_eval.results.provenance import model_name
+    from lm_eval.results.table import make_table
+
+    given = {k: v for k, v in vars(arguments).items() if k not in ("command", "debug", "config")}
+    given["include_path"] = include_paths(given.get("include_path"))
+    if given["include_path"] is None:
+        del given["include_path"]
+    config = getattr(arguments, "config", None)
+    run = RunConfig.from_file(config, **given) if config else RunConfig(**given)
+    for name in _NOT_YET:
+        if getattr(run, name):
+            raise ConfigError(f"--{name} is not part of this version yet; run without it.")
+    if run.log_samples and not run.output_path:
+        raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
+    if run.output_path:
+        check_writable(run.output_path)
+
+    results = run_evaluation(run)
+    if results is None:
+        return 0
+    samples = results.pop("samples", None)
+    if run.show_config:
+        from lm_eval.results.serialise import handle_non_serializable
+
+        print(json.dumps(results, indent=2, default=handle_non_serializable, ensure_ascii=False))
+    if run.output_path:
+        written = save(results, run.output_path, model_name(run), samples)
+        print(f"lm-eval: results written to {written}", file=sys.stderr)
+    print(
+        f"{run.model} ({run.model_args}), gen_kwargs: ({run.gen_kwargs}), limit: {run.limit}, "
+        f"num_fewshot: {run.num_fewshot}, batch_size: {run.batch_size}"
+    )
+    print(make_table(results))
+    if "groups" in results:
+        print(make_table(results, "groups"))
+    return 0

@@ -1,0 +1,205 @@
+"""The settings of one evaluation, from the command line, a YAML file or Python alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lm_eval.config.arguments import parse_arguments
+from lm_eval.config.yaml_file import load_yaml_file
+from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
+from lm_eval.errors import ConfigError, suggestion
+
+
+@dataclass
+class Seeds:
+    """One seed a generator; None leaves that generator alone."""
+
+    random: int | None = DEFAULT_RANDOM_SEED
+    numpy: int | None = DEFAULT_OTHER_SEED
+    torch: int | None = DEFAULT_OTHER_SEED
+    fewshot: int | None = DEFAULT_OTHER_SEED
+
+    @classmethod
+    def parse(cls, given: Any) -> Seeds:
+        """One number for all four, or `random,numpy,torch,fewshot`, `None` for unset."""
+        if isinstance(given, Seeds):
+            return given
+        if given is None:
+            return cls(None, None, None, None)
+        parts = given.split(",") if isinstance(given, str) else given
+        parts = list(parts) if isinstance(parts, Sequence) else [parts]
+        if len(parts) == 1:
+            parts = parts * 4
+        elif len(parts) == 3:
+            parts = [*parts, DEFAULT_OTHER_SEED]
+        if len(parts) != 4:
+            raise ConfigError(
+                f"seed takes one number, or four (random,numpy,torch,fewshot), not {given!r}."
+            )
+        return cls(*(cls._number(part, given) for part in parts))
+
+    @staticmethod
+    def _number(part: Any, given: Any) -> int | None:
+        if part is None or str(part).strip().lower() == "none":
+            return None
+        try:
+            return int(part)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"seed: {part!r} is neither a number nor None (in {given!r})."
+            ) from error
+
+
+#: Settings that are tables, and may be written `key=value,key=value`.
+_TABLES = (
+    "model_args",
+    "gen_kwargs",
+    "metadata",
+    "wandb_args",
+    "wandb_config_args",
+    "trackio_args",
+    "hf_hub_log_args",
+)
+
+
+@dataclass
+class RunConfig:
+    """Everything one evaluation is told. Names are those of the command line's options."""
+
+    model: Any = "hf"
+    model_args: Any = field(default_factory=dict)
+    tasks: Any = field(default_factory=list)
+    num_fewshot: int | None = None
+    batch_size: int | str | None = None
+    max_batch_size: int | None = None
+    device: str | None = None
+    limit: float | None = None
+    samples: Any = None
+    use_cache: str | None = None
+    cache_requests: Any = None
+    check_integrity: bool = False
+    write_out: bool = False
+    log_samples: bool = False
+    output_path: str | None = None
+    predict_only: bool = False
+    system_instruction: str | None = None
+    apply_chat_template: bool | str = False
+    fewshot_as_multiturn: bool | None = None
+    show_config: bool = False
+    include_path: Any = None
+    gen_kwargs: Any = field(default_factory=dict)
+    verbosity: str | None = None
+    wandb_args: Any = field(default_factory=dict)
+    wandb_config_args: Any = field(default_factory=dict)
+    hf_hub_log_args: Any = field(default_factory=dict)
+    trackio_args: Any = field(default_factory=dict)
+    seed: Any = field(default_factory=Seeds)
+    bootstrap_iters: int = DEFAULT_BOOTSTRAP_ITERS
+    trust_remote_code: bool = False
+    confirm_run_unsafe_code: bool = False
+    metadata: Any = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in _TABLES:
+            setattr(self, name, self._table(name))
+        self.seed = Seeds.parse(self.seed)
+        self.samples = self._read_samples()
+        self.log_samples = self.log_samples or self.predict_only
+        self._check_numbers()
+        if self.limit is not None and self.samples is not None:
+            raise ConfigError("limit and samples exclude each other: give one of them.")
+        if self.fewshot_as_multiturn and not self.apply_chat_template:
+            raise ConfigError("fewshot_as_multiturn needs apply_chat_template.")
+        if self.fewshot_as_multiturn is None:
+            self.fewshot_as_multiturn = bool(self.apply_chat_template)
+        if self.trust_remote_code:
+            self.model_args = {**self.model_args, "trust_remote_code": True}
+
+    def _table(self, name: str) -> dict[str, Any]:
+        value = getattr(self, name)
+        try:
+            if isinstance(value, (list, tuple)):
+                return {k: v for part in value for k, v in parse_arguments(part).items()}
+            return dict(parse_arguments(value))
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
+
+    def _check_numbers(self) -> None:
+        if self.limit is not None:
+            self.limit = _number("limit", self.limit)
+            if self.limit <= 0:
+                raise ConfigError(
+                    f"limit must be positive, not {self.limit:g}: a number of documents, "
+                    "or a share of them below 1."
+                )
+        if self.num_fewshot is not None:
+            self.num_fewshot = int(_number("num_fewshot", self.num_fewshot))
+            if self.num_fewshot < 0:
+                raise ConfigError(f"num_fewshot must not be negative, and is {self.num_fewshot}.")
+        if self.batch_size is not None and not str(self.batch_size).startswith("auto"):
+            size = _number("batch_size", self.batch_size, "'auto' or a number")
+            if size < 1 or size != int(size):
+                raise ConfigError(f"batch_size must be 1 or more, or 'auto', not {size:g}.")
+            self.batch_size = int(size)
+
+    def _read_samples(self) -> dict[str, list[int]] | None:
+        """A table of document numbers by task, its JSON text, or a file holding that."""
+        samples = self.samples
+        if isinstance(samples, str):
+            path = Path(samples)
+            text = samples
+            if not samples.lstrip().startswith("{"):
+                if not path.is_file():
+                    raise ConfigError(f"samples: there is no file {samples}.")
+                text = path.read_text(encoding="utf-8")
+            try:
+                samples = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise ConfigError(f"samples: not valid JSON: {error}.") from error
+        if samples is None:
+            return None
+        if not isinstance(samples, Mapping) or not all(
+            isinstance(ids, list) and all(isinstance(i, int) for i in ids)
+            for ids in samples.values()
+        ):
+            raise ConfigError('samples: expected {"task": [document numbers]}.')
+        return dict(samples)
+
+    @property
+    def task_list(self) -> list[Any]:
+        """The tasks asked for, comma-separated names split."""
+        given = self.tasks if isinstance(self.tasks, (list, tuple)) else [self.tasks]
+        specs: list[Any] = []
+        for spec in given:
+            if isinstance(spec, str):
+                specs += [name.strip() for name in spec.split(",") if name.strip()]
+            elif spec is not None:
+                specs.append(spec)
+        return list(specs)
+
+    @classmethod
+    def from_file(cls, path: str | Path, **overrides: Any) -> RunConfig:
+        """Settings from a YAML file; what is given beside it wins."""
+        file = load_yaml_file(path)
+        known = [f.name for f in fields(cls)]
+        for key in file.values:
+            if key not in known:
+                raise ConfigError(
+                    f"{file.where(key)}: unknown setting {key!r}.{suggestion(key, known)} "
+                    f"Known settings: {', '.join(known)}."
+                )
+        return cls(**{**file.values, **overrides})
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _number(name: str, value: Any, expected: str = "a number") -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} must be {expected}, not {value!r}.") from error

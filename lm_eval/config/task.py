@@ -1,0 +1,196 @@
+"""The schema of a task file: every field a task YAML may hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lm_eval.api.instance import OUTPUT_TYPES, OutputType
+from lm_eval.config.serialise import serialise, serialise_function
+from lm_eval.defaults import default_gen_kwargs
+from lm_eval.errors import ConfigError, suggestion
+
+logger = logging.getLogger(__name__)
+
+Template = str | Callable[..., Any]
+
+
+@dataclass
+class FewshotConfig:
+    """How few-shot examples are drawn and written, where that differs from the question itself."""
+
+    sampler: str | type = "default"
+    split: str | None = None
+    process_docs: Callable[..., Any] | None = None
+    fewshot_indices: list[int] | None = None
+    samples: list[dict[str, Any]] | Callable[[], list[dict[str, Any]]] | None = None
+    doc_to_text: Template | None = None
+    doc_to_choice: Template | dict[str, str] | list[str] | None = None
+    doc_to_target: Template | None = None
+    gen_prefix: str | None = None
+    fewshot_delimiter: str | None = None
+    target_delimiter: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.split is not None and self.samples is not None:
+            logger.warning("fewshot_config has both `split` and `samples`; `split` is used.")
+
+
+#: What `fewshot_config` takes from the task where it does not say itself.
+_INHERITED = (
+    "process_docs",
+    "fewshot_delimiter",
+    "target_delimiter",
+    "gen_prefix",
+    "doc_to_text",
+    "doc_to_choice",
+    "doc_to_target",
+)
+
+
+@dataclass
+class TaskConfig(dict):  # type: ignore[type-arg]
+    """One task, as its YAML file says it. Also readable by key, as task folders in the wild do."""
+
+    # naming
+    task: str | None = None
+    task_alias: str | None = None
+    tag: str | list[str] | None = None
+    # documents
+    custom_dataset: Callable[..., Any] | None = None
+    dataset_path: str | None = None
+    dataset_name: str | None = None
+    dataset_kwargs: dict[str, Any] | None = None
+    training_split: str | None = None
+    validation_split: str | None = None
+    test_split: str | None = None
+    fewshot_split: str | None = None
+    process_docs: Callable[..., Any] | None = None
+    # prompts
+    doc_to_text: Template | None = None
+    doc_to_target: Template | None = None
+    doc_to_image: Template | None = None
+    doc_to_audio: Template | None = None
+    unsafe_code: bool = False
+    doc_to_choice: Template | dict[str, str] | list[str] | None = None
+    process_results: Template | None = None
+    use_prompt: str | None = None
+    description: str = ""
+    target_delimiter: str = " "
+    fewshot_delimiter: str = "\n\n"
+    fewshot_config: dict[str, Any] | FewshotConfig | None = None
+    num_fewshot: int | None = None
+    # scoring
+    metric_list: list[dict[str, Any]] | None = None
+    output_type: OutputType = "generate_until"
+    generation_kwargs: dict[str, Any] | None = None
+    repeats: int = 1
+    filter_list: list[dict[str, Any]] | None = None
+    should_decontaminate: bool = False
+    doc_to_decontamination_query: str | None = None
+    gen_prefix: str | None = None
+    metadata: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.output_type not in OUTPUT_TYPES:
+            raise ConfigError(
+                f"task {self.task!r}: output_type {self.output_type!r} is not one of "
+                f"{', '.join(OUTPUT_TYPES)}."
+            )
+        self._settle_generation()
+        if not isinstance(self.fewshot_config, FewshotConfig):
+            self.fewshot_config = self._fewshot(self.fewshot_config or {})
+
+    def _settle_generation(self) -> None:
+        if self.generation_kwargs is None:
+            if self.output_type == "generate_until":
+                self.generation_kwargs = default_gen_kwargs(self.fewshot_delimiter)
+            return
+        if "temperature" in self.generation_kwargs:
+            temperature = self.generation_kwargs["temperature"]
+            try:
+                self.generation_kwargs["temperature"] = float(temperature)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"task {self.task!r}: generation_kwargs.temperature is not a number: "
+                    f"{temperature!r}."
+                ) from error
+        self.generation_kwargs.setdefault("until", [self.fewshot_delimiter])
+
+    def _fewshot(self, given: dict[str, Any]) -> FewshotConfig:
+        unknown = set(given) - {f.name for f in dataclasses.fields(FewshotConfig)}
+        if unknown:
+            name = sorted(unknown)[0]
+            known = [f.name for f in dataclasses.fields(FewshotConfig)]
+            raise ConfigError(
+                f"task {self.task!r}: unknown key {name!r} in fewshot_config."
+                f"{suggestion(name, known)} Known keys: {', '.join(known)}."
+            )
+        inherited = {name: getattr(self, name) for name in _INHERITED}
+        return FewshotConfig(**{"split": self.fewshot_split, **inherited, **given})
+
+    @property
+    def fewshot(self) -> FewshotConfig:
+        """The few-shot settings in their settled form."""
+        if not isinstance(self.fewshot_config, FewshotConfig):
+            self.fewshot_config = self._fewshot(self.fewshot_config or {})
+        return self.fewshot_config
+
+    # -- read by key, as `config["task"]` and `config.get("task")` ----------------------------
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        setattr(self, key, value)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return getattr(self, key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and hasattr(self, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return (f.name for f in dataclasses.fields(self))
+
+    def __len__(self) -> int:
+        return len(dataclasses.fields(self))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def keys(self) -> Any:
+        return list(self)
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def to_dict(self, keep_callable: bool = False) -> dict[str, Any]:
+        """The configuration as plain data, unset fields left out, functions as their source."""
+        plain: dict[str, Any] = {}
+        for name, value in self.items():
+            if value is None:
+                continue
+            if isinstance(value, FewshotConfig):
+                # Unset fields stay, as in published results files.
+                plain[name] = {
+                    f.name: serialise(getattr(value, f.name), keep_callable)
+                    for f in dataclasses.fields(value)
+                }
+            else:
+                plain[name] = serialise(value, keep_callable)
+        return plain
+
+    def serialize_function(
+        self, value: Callable[..., Any] | str, keep_callable: bool = False
+    ) -> Any:
+        return serialise_function(value, keep_callable)
+
+
+TASK_FIELDS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(TaskConfig))

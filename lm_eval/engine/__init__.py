@@ -1,0 +1,1 @@
+"""Requests become answers: what is asked is planned, asked once, and kept."""

@@ -1,0 +1,54 @@
+"""One family of exceptions, each written for the person who reads it.
+
+Every message says what is wrong, where, and what to do about it. The command line prints the
+message alone and exits with 2; `--debug` adds the traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class EvalError(Exception):
+    """Anything the user can put right: a bad name, file, option or document."""
+
+
+class ConfigError(EvalError, ValueError):
+    """A task, group or run configuration that cannot be used as written."""
+
+
+class UnknownNameError(EvalError, LookupError):
+    """A name that nothing answers to: a task, model, metric, filter or column."""
+
+
+class DataError(EvalError, ValueError):
+    """Documents that cannot be read, or do not hold what the task expects."""
+
+
+class ModelError(EvalError, RuntimeError):
+    """A model that cannot be made, or cannot do what was asked of it."""
+
+
+class OutputError(EvalError, OSError):
+    """A place where results cannot be written."""
+
+
+def at(path: str | Path, line: int | None = None) -> str:
+    """`file:line`, the way editors and compilers write it."""
+    return f"{path}:{line}" if line is not None else f"{path}"
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names most like `name`, best first."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=count, cutoff=0.6)
+    holding = sorted((other for other in names if name and name in other), key=len)
+    return list(dict.fromkeys([*close, *holding]))[:count]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """A sentence offering the nearest names, or nothing."""
+    close = nearest(name, known)
+    return f" Did you mean {' or '.join(repr(other) for other in close)}?" if close else ""

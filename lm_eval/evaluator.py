@@ -1,0 +1,252 @@
+"""The whole pipeline on one page: names, tasks, requests, answers, scores, results."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from lm_eval.api.group import Group
+from lm_eval.api.model import LM
+from lm_eval.api.task import Task
+from lm_eval.config.run import RunConfig, Seeds
+from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
+from lm_eval.engine.answer import answer
+from lm_eval.errors import ConfigError, ModelError
+from lm_eval.models.create import create_model
+from lm_eval.results.provenance import describe_run
+from lm_eval.results.schema import EvalResults
+from lm_eval.results.summarise import summarise
+from lm_eval.scoring import score
+from lm_eval.tasks.manager import TaskDict, TaskManager
+
+logger = logging.getLogger(__name__)
+
+
+def run_evaluation(run: RunConfig, task_manager: TaskManager | None = None) -> EvalResults | None:
+    """One evaluation from its settings. Everything that can fail cheaply does so first."""
+    started = time.time()
+    plant_seeds(run.seed)
+    manager = task_manager or TaskManager(
+        include_path=run.include_path, metadata={**run.model_args, **run.metadata}
+    )
+    loaded = load_tasks(run, manager)
+    lm = create_model(run)
+    plant_seeds(run.seed)
+    results = evaluate_tasks(run, lm, loaded["tasks"], loaded["groups"])
+    if results is not None:
+        results.update(describe_run(run, lm, started))
+    return results
+
+
+def evaluate_tasks(
+    run: RunConfig, lm: LM, tasks: Mapping[str, Task], groups: Mapping[str, Group]
+) -> EvalResults | None:
+    """Requests, answers, scores, results. Of several processes, the first reports."""
+    check_fit(run, lm, tasks)
+    for name, task in tasks.items():
+        build_requests(run, lm, name, task)
+    answer(lm, [request for task in tasks.values() for request in task.instances])
+    if lm.rank != 0:
+        return None
+    chosen = run.samples or {}
+    scores = {name: score(task, chosen.get(name)) for name, task in tasks.items()}
+    return summarise(scores, groups, run.bootstrap_iters, run.log_samples)
+
+
+def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
+    """Build the tasks asked for and apply the run's settings to them."""
+    if not run.task_list:
+        raise ConfigError(
+            "no tasks were given: name them with --tasks; `lm-eval ls tasks` lists them."
+        )
+    loaded = manager.load(run.task_list)
+    for name, task in loaded["tasks"].items():
+        if run.gen_kwargs and task.get_config("output_type") == "generate_until":
+            task.set_config("generation_kwargs", run.gen_kwargs, update=True)
+        if run.predict_only:
+            task.override_metric("bypass")
+        # A task that sets 0 examples itself means it.
+        if run.num_fewshot is not None and task.get_config("num_fewshot") == 0:
+            logger.info("%s: its configuration says 0 examples; num_fewshot is not applied.", name)
+        elif run.num_fewshot is not None:
+            task.set_config("num_fewshot", run.num_fewshot)
+        elif task.get_config("num_fewshot") is None:
+            task.set_config("num_fewshot", 0)
+        task.set_fewshot_seed(run.seed.fewshot)
+    return loaded
+
+
+def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
+    """Refuse, before anything is asked, what this model or this run cannot do."""
+    for name, task in tasks.items():
+        if getattr(task, "UNSAFE_CODE", False) and not run.confirm_run_unsafe_code:
+            raise ConfigError(
+                f"task {name!r} runs code that the model writes. "
+                "Confirm with --confirm_run_unsafe_code if you accept that."
+            )
+        if getattr(task, "MULTIMODAL", False) and not getattr(lm, "MULTIMODAL", False):
+            raise ModelError(
+                f"task {name!r} shows images or plays sounds, and {type(lm).__name__} reads text "
+                "alone; choose a model that takes them."
+            )
+
+
+def build_requests(run: RunConfig, lm: LM, name: str, task: Task) -> None:
+    """Make a task's requests for the documents the run asks for."""
+    limit = run.limit
+    if limit is not None:
+        limit = math.ceil(len(task.eval_docs) * limit) if limit < 1 else int(limit)
+    task.build_all_requests(
+        limit=limit,
+        samples=run.samples.get(name) if run.samples else None,
+        system_instruction=run.system_instruction,
+        apply_chat_template=bool(run.apply_chat_template),
+        fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
+        chat_template=lm.apply_chat_template if run.apply_chat_template else None,
+        tokenizer_name=lm.tokenizer_name if run.apply_chat_template else "",
+    )
+    if run.write_out:
+        first = task.instances[0]
+        logger.info(
+            "%s, document 0, prompt:\n%s\n(end of prompt) target:\n%s\n(end of target)",
+            name,
+            first.args[0],
+            task.doc_to_target(first.doc),
+        )
+
+
+def plant_seeds(seeds: Seeds) -> None:
+    """Seed the generators that are there; torch only if a model has brought it."""
+    if seeds.random is not None:
+        random.seed(seeds.random)
+    if seeds.numpy is not None:
+        np.random.seed(seeds.numpy)
+    if seeds.torch is not None and "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seeds.torch)
+
+
+# -- the published entry points ---------------------------------------------------------------
+
+
+def simple_evaluate(
+    model: str | LM,
+    model_args: str | dict[str, Any] | None = None,
+    tasks: list[Any] | str | None = None,
+    num_fewshot: int | None = None,
+    batch_size: int | str | None = None,
+    max_batch_size: int | None = None,
+    device: str | None = None,
+    use_cache: str | None = None,
+    cache_requests: bool = False,
+    rewrite_requests_cache: bool = False,
+    delete_requests_cache: bool = False,
+    limit: float | None = None,
+    samples: dict[str, list[int]] | None = None,
+    bootstrap_iters: int = DEFAULT_BOOTSTRAP_ITERS,
+    check_integrity: bool = False,
+    write_out: bool = False,
+    log_samples: bool = True,
+    evaluation_tracker: Any = None,
+    system_instruction: str | None = None,
+    apply_chat_template: bool | str = False,
+    fewshot_as_multiturn: bool = True,
+    gen_kwargs: str | dict[str, Any] | None = None,
+    task_manager: TaskManager | None = None,
+    verbosity: str | None = None,
+    predict_only: bool = False,
+    random_seed: int | None = DEFAULT_RANDOM_SEED,
+    numpy_random_seed: int | None = DEFAULT_OTHER_SEED,
+    torch_random_seed: int | None = DEFAULT_OTHER_SEED,
+    fewshot_random_seed: int | None = DEFAULT_OTHER_SEED,
+    confirm_run_unsafe_code: bool = False,
+    metadata: dict[str, Any] | None = None,
+) -> EvalResults | None:
+    """Evaluate a model, by name or ready made, on tasks by name. Returns the results.
+
+    The request caches of the published harness are accepted and have nothing to do: building
+    requests costs less here than reading them back would.
+    """
+    run = RunConfig(
+        model=model,
+        model_args=model_args,
+        tasks=tasks,
+        num_fewshot=num_fewshot,
+        batch_size=batch_size,
+        max_batch_size=max_batch_size,
+        device=device,
+        use_cache=use_cache,
+        limit=limit,
+        samples=samples,
+        bootstrap_iters=bootstrap_iters,
+        check_integrity=check_integrity,
+        write_out=write_out,
+        log_samples=log_samples,
+        system_instruction=system_instruction,
+        apply_chat_template=apply_chat_template,
+        fewshot_as_multiturn=fewshot_as_multiturn and bool(apply_chat_template),
+        gen_kwargs=gen_kwargs,
+        predict_only=predict_only,
+        seed=Seeds(random_seed, numpy_random_seed, torch_random_seed, fewshot_random_seed),
+        confirm_run_unsafe_code=confirm_run_unsafe_code,
+        metadata=metadata,
+    )
+    return run_evaluation(run, task_manager)
+
+
+def evaluate(
+    lm: LM,
+    task_dict: Mapping[Any, Any],
+    limit: float | None = None,
+    samples: dict[str, list[int]] | None = None,
+    cache_requests: bool = False,
+    rewrite_requests_cache: bool = False,
+    bootstrap_iters: int | None = DEFAULT_BOOTSTRAP_ITERS,
+    write_out: bool = False,
+    log_samples: bool = True,
+    system_instruction: str | None = None,
+    apply_chat_template: bool | str = False,
+    fewshot_as_multiturn: bool = False,
+    verbosity: str = "INFO",
+    confirm_run_unsafe_code: bool = False,
+) -> EvalResults | None:
+    """Evaluate a model on loaded tasks: what `TaskManager.load` or `get_task_dict` gave."""
+    run = RunConfig(
+        model=lm,
+        limit=limit,
+        samples=samples,
+        bootstrap_iters=bootstrap_iters or 0,
+        write_out=write_out,
+        log_samples=log_samples,
+        system_instruction=system_instruction,
+        apply_chat_template=apply_chat_template,
+        fewshot_as_multiturn=fewshot_as_multiturn and bool(apply_chat_template),
+        confirm_run_unsafe_code=confirm_run_unsafe_code,
+    )
+    tasks, groups = flatten(task_dict)
+    return evaluate_tasks(run, lm, tasks, groups)
+
+
+def flatten(task_dict: Mapping[Any, Any]) -> tuple[dict[str, Task], dict[str, Group]]:
+    """Tasks and groups by name, from the flat form or the older nested one."""
+    if "tasks" in task_dict and not isinstance(task_dict["tasks"], Task):
+        loaded = cast("TaskDict", task_dict)
+        return loaded["tasks"], loaded.get("groups", {})
+    tasks: dict[str, Task] = {}
+    groups: dict[str, Group] = {}
+    for key, value in task_dict.items():
+        if isinstance(key, Group):
+            groups[key.name] = key
+        if isinstance(value, Mapping):
+            inner_tasks, inner_groups = flatten(value)
+            tasks |= inner_tasks
+            groups |= inner_groups
+        else:
+            tasks[key] = value
+    return tasks, groups

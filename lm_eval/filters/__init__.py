@@ -1,0 +1,36 @@
+"""Answers become clean answers: extraction, selection, transformation, in named pipelines."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from lm_eval.api.filter import FilterEnsemble
+from lm_eval.api.registry import get_filter
+from lm_eval.errors import ConfigError
+from lm_eval.filters import custom, extraction, selection, transformation
+
+__all__ = ["build_filter_ensemble", "custom", "extraction", "selection", "transformation"]
+
+
+def build_filter_ensemble(
+    filter_name: str, components: Iterable[tuple[Any, Mapping[str, Any] | None]]
+) -> FilterEnsemble:
+    """A pipeline from `(filter, its arguments)` steps; arguments may also stand under `kwargs`."""
+    return FilterEnsemble(
+        name=filter_name,
+        filters=[_step(filter_name, step, dict(kwargs or {})) for step, kwargs in components],
+    )
+
+
+def _step(pipeline: str, step: Any, arguments: dict[str, Any]) -> Any:
+    make = get_filter(step)
+    if isinstance(arguments.get("kwargs"), dict):
+        arguments |= arguments.pop("kwargs")
+    try:
+        inspect.signature(make).bind(**arguments)
+    except TypeError as error:
+        raise ConfigError(f"filter {step!r} of pipeline {pipeline!r}: {error}.") from error
+    return partial(make, **arguments)

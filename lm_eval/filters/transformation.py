@@ -1,0 +1,48 @@
+"""Rewrite each answer by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from lm_eval.api.filter import Filter
+from lm_eval.api.registry import register_filter
+from lm_eval.errors import ConfigError
+
+
+@register_filter("lowercase")
+class LowercaseFilter(Filter):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def apply(self, resps: Any, docs: Any) -> list[list[str]]:
+        return [[answer.lower() for answer in answers] for answers in resps]
+
+
+@register_filter("uppercase")
+class UppercaseFilter(Filter):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def apply(self, resps: Any, docs: Any) -> list[list[str]]:
+        return [[answer.upper() for answer in answers] for answers in resps]
+
+
+@register_filter("map")
+class MapFilter(Filter):
+    """Replace each answer by what a table says, or by the default."""
+
+    def __init__(
+        self, mapping_dict: dict[Hashable, Any] | None = None, default_value: Any = None
+    ) -> None:
+        super().__init__()
+        if not isinstance(mapping_dict or {}, dict):
+            raise ConfigError(f"filter map: mapping_dict is not a table: {mapping_dict!r}.")
+        self.mapping_dict = mapping_dict or {}
+        self.default_value = default_value
+
+    def apply(self, resps: Any, docs: Any) -> list[list[Any]]:
+        return [
+            [self.mapping_dict.get(answer, self.default_value) for answer in answers]
+            for answers in resps
+        ]

@@ -1,0 +1,7 @@
+"""Clean answers become scores: per document, then aggregated over documents."""
+
+from __future__ import annotations
+
+from lm_eval.metrics import aggregations, functions
+
+__all__ = ["aggregations", "functions"]

@@ -1,0 +1,93 @@
+"""The metrics a task file may name.
+
+Most multiple-choice and likelihood metrics are computed together in `documents.py`, since they
+share the same numbers; their functions here only carry the name, aggregation and direction.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lm_eval.api.registry import register_metric
+
+# The aggregations below are looked up by name, so they must be registered first.
+from lm_eval.metrics import aggregations as _aggregations  # noqa: F401
+
+_LIKELIHOOD = ["loglikelihood", "multiple_choice"]
+
+
+def _passthrough(name: str, better: bool, output: str | list[str], aggregation: str) -> None:
+    """Register a metric whose value `documents.py` already gives."""
+
+    def passthrough(items: Any) -> Any:
+        return items
+
+    passthrough.__name__ = f"{name}_fn"
+    register_metric(
+        metric=name, higher_is_better=better, output_type=output, aggregation=aggregation
+    )(passthrough)
+
+
+_passthrough("acc", True, _LIKELIHOOD, "mean")
+_passthrough("acc_norm", True, _LIKELIHOOD, "mean")
+_passthrough("acc_bytes", True, _LIKELIHOOD, "mean")
+_passthrough("acc_mutual_info", True, "multiple_choice", "mean")
+_passthrough("perplexity", False, "loglikelihood", "perplexity")
+_passthrough("word_perplexity", False, "loglikelihood_rolling", "weighted_perplexity")
+_passthrough("byte_perplexity", False, "loglikelihood_rolling", "weighted_perplexity")
+_passthrough("bits_per_byte", False, "loglikelihood_rolling", "bits_per_byte")
+
+
+@register_metric(
+    metric="bypass",
+    higher_is_better=True,
+    output_type=["loglikelihood", "multiple_choice", "generate_until"],
+    aggregation="bypass",
+)
+def bypass(*args: Any, **kwargs: Any) -> None:
+    """Scores nothing."""
+    return
+
+
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_WITHOUT_DIGITS = str.maketrans("", "", string.digits)
+
+
+@register_metric(
+    metric="exact_match",
+    higher_is_better=True,
+    output_type="generate_until",
+    aggregation="mean",
+)
+def exact_match(
+    predictions: Sequence[str],
+    references: Sequence[str],
+    regexes_to_ignore: Sequence[str] | None = None,
+    ignore_case: bool = False,
+    ignore_punctuation: bool = False,
+    ignore_numbers: bool = False,
+) -> dict[str, float]:
+    """The share of predictions equal to their reference, after what is ignored is removed."""
+    steps: list[Callable[[str], str]] = [_remover(p) for p in regexes_to_ignore or ()]
+    if ignore_case:
+        steps.append(str.lower)
+    if ignore_punctuation:
+        steps.append(lambda text: text.translate(_WITHOUT_PUNCTUATION))
+    if ignore_numbers:
+        steps.append(lambda text: text.translate(_WITHOUT_DIGITS))
+
+    def clean(text: Any) -> Any:
+        for step in steps:
+            text = step(text)
+        return text
+
+    pairs = list(zip(predictions, references, strict=True))
+    return {"exact_match": sum(clean(p) == clean(r) for p, r in pairs) / len(pairs)}
+
+
+def _remover(pattern: str) -> Callable[[str], str]:
+    compiled = re.compile(pattern)
+    return lambda text: compiled.sub("", text)

@@ -1,0 +1,106 @@
+"""How text becomes tokens to score, the same for every backend.
+
+Scores are comparable between models only if all split context from continuation, cut over-long
+text and stop generation in one and the same way. These are the published conventions as small
+functions over strings and lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Window = tuple[list[int], list[int]]
+
+LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How one answer is to be generated."""
+
+    until: tuple[str, ...] = ()
+    max_gen_toks: int = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the answer is drawn; otherwise the likeliest token is taken each time."""
+        return self.temperature > 0.0
+
+
+def move_spaces(context: str, continuation: str) -> tuple[str, str]:
+    """Move spaces at the end of the context to the continuation, where tokenizers expect them."""
+    stripped = context.rstrip()
+    return stripped, context[len(stripped) :] + continuation
+
+
+def split_pair(whole: list[int], context: list[int], prefix: int) -> Window:
+    """Split jointly encoded tokens where the context's tokens end.
+
+    Without a context the prefix token takes its place, unless the text begins with it already.
+    """
+    if context:
+        return context, whole[len(context) :]
+    if whole and whole[0] == prefix:
+        return whole[:1], whole[1:]
+    return [prefix], whole
+
+
+def fit_window(context: list[int], continuation: list[int], max_length: int) -> Window:
+    """What the model reads and the tokens it is to predict, one for each of the last positions.
+
+    The last token is predicted and never read. Text that does not fit loses its beginning.
+    """
+    read = (context + continuation)[-(max_length + 1) : -1]
+    return read, continuation[-len(read) :] if continuation else []
+
+
+def rolling_windows(tokens: list[int], prefix: int, max_length: int) -> list[Window]:
+    """Cut a text into windows of context and continuation that predict every token once.
+
+    The first window is conditioned on the prefix token alone. Each later one predicts the next
+    `max_length` tokens from the single token before them; the last one predicts what is left and
+    is given as much context as fits.
+    """
+    windows = [([prefix], tokens[:max_length])] if tokens else []
+    for start in range(max_length, len(tokens), max_length):
+        end = min(start + max_length, len(tokens))
+        windows.append((tokens[end - max_length - 1 : start], tokens[start:end]))
+    return windows
+
+
+def cut_at_stop(text: str, stops: Sequence[str]) -> str:
+    """Cut a text at the first occurrence of any stop string."""
+    found = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
+    return text[: min(found)] if found else text
+
+
+def read_generation(settings: Mapping[str, Any], max_gen_toks: int) -> Generation:
+    """Read a request's generation settings, with every published name for the length.
+
+    An answer is greedy when `do_sample` is false or when nothing asks for sampling; `do_sample`
+    alone samples at temperature 1.
+    """
+    until = settings.get("until") or []
+    length = next((settings[n] for n in LENGTH_NAMES if settings.get(n) is not None), max_gen_toks)
+    temperature = settings.get("temperature")
+    do_sample = settings.get("do_sample")
+    if temperature is None:
+        temperature = 1.0 if do_sample else 0.0
+    top_p = settings.get("top_p")
+    return Generation(
+        until=(until,) if isinstance(until, str) else tuple(until),
+        max_gen_toks=int(length),
+        temperature=0.0 if do_sample is False else float(temperature),
+        top_k=int(settings.get("top_k") or 0),
+        top_p=1.0 if top_p is None else float(top_p),
+    )
+
+
+def keep_end(tokens: list[int], room: int) -> list[int]:
+    """Shorten a context to the end that fits."""
+    return tokens[-room:] if room > 0 else []

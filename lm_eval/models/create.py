@@ -1,0 +1,54 @@
+"""Make the model a run asks for, and explain an argument it does not take."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from lm_eval.api.model import LM
+from lm_eval.api.registry import get_model
+from lm_eval.config.run import RunConfig
+from lm_eval.errors import ConfigError, ModelError, suggestion
+
+
+def create_model(run: RunConfig) -> LM:
+    """The model object given, or one made from its name and arguments."""
+    if isinstance(run.model, LM):
+        return run.model
+    if not isinstance(run.model, str):
+        raise ModelError(
+            f"model must be a name or an object derived from lm_eval.api.model.LM, "
+            f"not {type(run.model).__name__}."
+        )
+    make = get_model(run.model)
+    extras = {
+        "batch_size": run.batch_size,
+        "max_batch_size": run.max_batch_size,
+        "device": run.device,
+    }
+    extras = {k: v for k, v in extras.items() if v is not None and k not in run.model_args}
+    _check_arguments(run.model, make, run.model_args)
+    return make.create_from_arg_obj(run.model_args, _accepted(make, extras))
+
+
+def _parameters(make: type[LM]) -> tuple[list[str], bool]:
+    """The keywords a model's constructor names, and whether it takes any others too."""
+    parameters = list(inspect.signature(make.__init__).parameters.values())[1:]
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _check_arguments(name: str, make: type[LM], arguments: dict[str, Any]) -> None:
+    named, takes_any = _parameters(make)
+    for argument in arguments:
+        if not takes_any and argument not in named:
+            raise ConfigError(
+                f"model_args: the model {name!r} takes no argument {argument!r}."
+                f"{suggestion(argument, named)} It takes: {', '.join(named)}."
+            )
+
+
+def _accepted(make: type[LM], extras: dict[str, Any]) -> dict[str, Any]:
+    """Run-wide settings such as the batch size go only to models that have a use for them."""
+    named, takes_any = _parameters(make)
+    return {k: v for k, v in extras.items() if takes_any or k in named}

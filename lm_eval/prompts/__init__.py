@@ -1,0 +1,1 @@
+"""A document becomes a prompt: templates, few-shot examples, chat turns."""

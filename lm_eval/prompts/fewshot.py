@@ -1,0 +1,111 @@
+"""Draw few-shot examples: at random with a seed, or the first ones; never the question itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any
+
+from lm_eval.errors import ConfigError, suggestion
+
+Doc = Any
+
+
+class ContextSampler:
+    """Draws at random. One seed, one sequence of draws: document after document."""
+
+    def __init__(
+        self,
+        df: Sequence[Doc] | None = None,
+        *,
+        rnd: int | None = None,
+        fewshot_indices: list[int] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.rnd = Random(rnd)
+        self.df: list[Doc] = list(df or [])
+        if fewshot_indices:
+            self.df = [self.df[i] for i in fewshot_indices]
+
+    def set_rnd(self, rnd: int | None) -> ContextSampler:
+        """Start the sequence of draws anew."""
+        self.rnd = Random(rnd)
+        return self
+
+    def replace_df(self, df: Sequence[Doc]) -> ContextSampler:
+        self.df = list(df)
+        return self
+
+    def fewshot_docs(self) -> list[Doc]:
+        return self.df
+
+    def sample(
+        self,
+        n: int,
+        eval_doc: Doc | None = None,
+        df: Sequence[Doc] | None = None,
+        **kwargs: Any,
+    ) -> Sequence[Doc]:
+        """`n` examples, none of them equal to `eval_doc`.
+
+        One more than needed is drawn where the question is in the pool, and it is dropped if it
+        came up: so the draws stay the published ones.
+        """
+        if n <= 0:
+            return []
+        if df:
+            self.df = list(df)
+        pool = self.fewshot_docs()
+        if not eval_doc:
+            self._check(n, len(pool))
+            return self.rnd.sample(pool, n)
+        self._check(n + 1, len(pool))
+        drawn = self.rm_eval_doc(eval_doc, self.rnd.sample(pool, n + 1), n)
+        if len(drawn) < n:  # the pool holds the question more than once
+            others = self.rm_eval_doc(eval_doc, pool)
+            self._check(n, len(others))
+            drawn = self.rnd.sample(others, n)
+        return drawn
+
+    @staticmethod
+    def rm_eval_doc(doc: Doc, _iter: Iterable[Doc], n: int | None = None) -> list[Doc]:
+        others = [other for other in _iter if other != doc]
+        return others if n is None else others[:n]
+
+    @staticmethod
+    def _check(needed: int, available: int) -> None:
+        if needed > available:
+            raise ConfigError(
+                f"{needed} few-shot examples are needed, but only {available} documents can be "
+                "drawn from; lower num_fewshot or name a larger fewshot_split."
+            )
+
+
+class FirstNSampler(ContextSampler):
+    """The first examples in order, as benchmarks with canonical shots have them."""
+
+    def sample(
+        self,
+        n: int,
+        eval_doc: Doc | None = None,
+        df: Sequence[Doc] | None = None,
+        **kwargs: Any,
+    ) -> Sequence[Doc]:
+        pool = self.df if eval_doc is None else self.rm_eval_doc(eval_doc, self.df)
+        self._check(n, len(pool))
+        return pool[:n]
+
+
+SAMPLER_REGISTRY: dict[str, type[ContextSampler]] = {
+    "default": ContextSampler,
+    "first_n": FirstNSampler,
+}
+
+
+def get_sampler(name: str) -> type[ContextSampler]:
+    if name not in SAMPLER_REGISTRY:
+        raise ConfigError(
+            f"unknown few-shot sampler {name!r}.{suggestion(name, SAMPLER_REGISTRY)} "
+            f"Known samplers: {', '.join(SAMPLER_REGISTRY)}."
+        )
+    return SAMPLER_REGISTRY[name]

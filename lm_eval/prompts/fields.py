@@ -1,0 +1,96 @@
+"""Read `doc_to_text`, `doc_to_target`, `doc_to_choice` and their like from a document.
+
+Each may be a column name, a template, a function or a plain value; the rules for which is which,
+and for text that spells a number or a list, are the published ones.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from lm_eval.errors import ConfigError, DataError
+from lm_eval.prompts.template import apply_template
+
+Doc = Mapping[str, Any]
+
+
+def text_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) -> Any:
+    """The question. A bare number, where there are choices, is an index into them."""
+    if isinstance(spec, int):
+        return spec
+    if isinstance(spec, str):
+        if spec in columns:
+            return doc[spec]
+        text = apply_template(spec, doc)
+        return int(text) if has_choices and text.isdigit() else text
+    if callable(spec):
+        return spec(doc)
+    raise ConfigError(f"doc_to_text must be a column, template or function, not {spec!r}.")
+
+
+def target_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) -> Any:
+    """The gold answer: text, an index into the choices, or a list of either."""
+    if isinstance(spec, (int, list)):
+        return spec
+    if isinstance(spec, str):
+        if spec in columns:
+            return doc[spec]
+        text = apply_template(spec, doc)
+        if has_choices and text.isdigit():
+            return int(text)
+        if len(text) >= 2 and text[0] == "[" and text[-1] == "]":
+            return _literal_or_text(text)
+        return text
+    if callable(spec):
+        return spec(doc)
+    raise ConfigError(f"doc_to_target must be a column, template or function, not {spec!r}.")
+
+
+def choices_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
+    """The answers to choose from."""
+    if isinstance(spec, str):
+        return doc[spec] if spec in columns else _literal(apply_template(spec, doc), spec)
+    if isinstance(spec, list):
+        return spec
+    if isinstance(spec, dict):
+        return list(spec.values())
+    if callable(spec):
+        return spec(doc)
+    raise ConfigError(
+        f"doc_to_choice must be a column, template, list, table or function, not {spec!r}."
+    )
+
+
+def media_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
+    """Images or sounds that belong to the question."""
+    if isinstance(spec, list):
+        found = (media_of(doc, item, columns) for item in spec)
+        return [item for item in found if item is not None]
+    if isinstance(spec, str):
+        return doc[spec] if spec in columns else _literal(apply_template(spec, doc), spec)
+    return spec(doc) if callable(spec) else None
+
+
+def column_or_template(doc: Any, spec: str | None, columns: Collection[str]) -> Any:
+    """A description or prefix: a column's value, or the template filled in."""
+    if not spec:
+        return None
+    return doc[spec] if spec in columns else apply_template(spec, doc)
+
+
+def _literal(text: str, template: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise DataError(
+            f"the template {template!r} should spell a Python list, but gave {text!r}."
+        ) from error
+
+
+def _literal_or_text(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text

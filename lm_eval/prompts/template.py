@@ -1,0 +1,55 @@
+"""Jinja2 templates, compiled once, unable to reach anything but the document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import BaseLoader, StrictUndefined, Template, TemplateError, TemplateSyntaxError
+from jinja2.exceptions import SecurityError, UndefinedError
+from jinja2.sandbox import SandboxedEnvironment
+
+from lm_eval.errors import ConfigError, DataError
+
+
+def regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:
+    """`re.sub` as a template filter."""
+    return re.sub(pattern, repl, string, count=count)
+
+
+env = SandboxedEnvironment(
+    loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True
+)
+env.filters["regex_replace"] = regex_replace
+
+
+@cache
+def compile_template(source: str) -> Template:
+    """Compile a template; every document of every task with the same text shares the result."""
+    try:
+        return env.from_string(source)
+    except TemplateSyntaxError as error:
+        raise ConfigError(
+            f"template line {error.lineno}: {error.message}, in {source!r}."
+        ) from error
+
+
+def apply_template(template: str, doc: Mapping[str, Any]) -> str:
+    """Fill a template in from a document."""
+    try:
+        return compile_template(template).render(doc)
+    except UndefinedError as error:
+        raise DataError(
+            f"{error.message}, in the template {template!r}. "
+            f"The document has: {', '.join(map(str, doc))}."
+        ) from error
+    except SecurityError as error:
+        raise ConfigError(
+            f"the template {template!r} reaches for what it may not have: {error}."
+        ) from error
+    except (TemplateError, TypeError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
+        raise DataError(
+            f"the template {template!r} failed on a document: {type(error).__name__}: {error}."
+        ) from error

@@ -1,0 +1,1 @@
+"""Scores become results: aggregated, tabulated, written to files."""

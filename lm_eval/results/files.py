@@ -1,0 +1,99 @@
+"""Write results and samples where the user asked, wholly or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lm_eval.errors import OutputError
+from lm_eval.results.samples import sample_line, task_hash
+from lm_eval.results.serialise import handle_non_serializable
+
+
+def sanitize_model_name(model_name: str) -> str:
+    """A model's name as a folder name."""
+    return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model_name)
+
+
+def check_writable(output_path: str | Path) -> None:
+    """Fail now if results could not be written later; leaves nothing behind."""
+    folder = _folder(Path(output_path))
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"output_path {output_path}: results cannot be written there "
+            f"({error.strerror or error}). Nothing has been run."
+        ) from error
+    finally:
+        for parent in missing:
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+
+
+def save(
+    results: Mapping[str, Any],
+    output_path: str | Path,
+    model_name: str,
+    samples: Mapping[str, list[dict[str, Any]]] | None = None,
+) -> Path:
+    """Write `results_<time>.json`, and `samples_<task>_<time>.jsonl` where samples are given.
+
+    A path ending in .json names the results file itself; any other is a folder, in which the
+    model has a folder of its own.
+    """
+    path = Path(output_path)
+    stamp = datetime.now().isoformat().replace(":", "-")
+    folder = _folder(path)
+    if path.suffix == ".json":
+        target = path.with_name(f"{path.stem}_{stamp}.json")
+    else:
+        folder = folder / sanitize_model_name(model_name)
+        target = folder / f"results_{stamp}.json"
+    hashes = {name: task_hash(logged) for name, logged in (samples or {}).items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, logged in (samples or {}).items():
+            file = folder / f"samples_{sanitize_model_name(name)}_{stamp}.jsonl"
+            write_atomically(file, (sample_line(sample) + "\n" for sample in logged))
+        text = json.dumps(
+            {**results, "task_hashes": hashes},
+            indent=2,
+            default=handle_non_serializable,
+            ensure_ascii=False,
+        )
+        write_atomically(target, [text])
+    except OSError as error:
+        raise OutputError(
+            f"output_path {output_path}: writing the results failed ({error.strerror or error})."
+        ) from error
+    return target
+
+
+def write_atomically(path: Path, parts: Iterable[str]) -> None:
+    """Write beside the file, then rename: a reader sees all of it or none."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(parts)
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _folder(path: Path) -> Path:
+    return path.parent if path.suffix == ".json" else path

@@ -1,0 +1,65 @@
+"""Say how a run was made, so that its numbers can be made again."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+from lm_eval.api.model import LM
+from lm_eval.config.run import RunConfig
+from lm_eval.results.environment import describe_environment, describe_tokenizer
+from lm_eval.results.files import sanitize_model_name
+from lm_eval.results.schema import EvalResults
+from lm_eval.results.serialise import hash_string
+
+
+def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
+    """Everything in a results file beside the scores."""
+    name = model_name(run)
+    template = lm.chat_template(run.apply_chat_template) if run.apply_chat_template else None
+    system = run.system_instruction
+    described: dict[str, Any] = {
+        "config": _config(run, lm),
+        "date": started,
+        **describe_environment(),
+        **describe_tokenizer(lm),
+        "model_source": run.model if isinstance(run.model, str) else "CUSTOM",
+        "model_name": name,
+        "model_name_sanitized": sanitize_model_name(name),
+        "system_instruction": system,
+        "system_instruction_sha": hash_string(system) if system else None,
+        "fewshot_as_multiturn": run.fewshot_as_multiturn,
+        "chat_template": template,
+        "chat_template_sha": hash_string(template) if template else None,
+        "total_evaluation_time_seconds": str(time.time() - started),
+    }
+    return cast("EvalResults", described)
+
+
+def model_name(run: RunConfig) -> str:
+    """What the model is called: the weights it was given, else the backend or class."""
+    for key in ("peft", "delta", "pretrained", "model", "path", "engine"):
+        if key in run.model_args:
+            return str(run.model_args[key])
+    return run.model if isinstance(run.model, str) else type(run.model).__name__
+
+
+def _config(run: RunConfig, lm: LM) -> dict[str, Any]:
+    info = lm.get_model_info() if hasattr(lm, "get_model_info") else {}
+    sizes = getattr(lm, "batch_sizes", {})
+    return {
+        "model": run.model if isinstance(run.model, str) else type(run.model).__name__,
+        "model_args": run.model_args,
+        **info,
+        "batch_size": run.batch_size,
+        "batch_sizes": list(sizes.values()) if isinstance(sizes, dict) else [],
+        "device": run.device,
+        "use_cache": run.use_cache,
+        "limit": run.limit,
+        "bootstrap_iters": run.bootstrap_iters,
+        "gen_kwargs": run.gen_kwargs,
+        "random_seed": run.seed.random,
+        "numpy_seed": run.seed.numpy,
+        "torch_seed": run.seed.torch,
+        "fewshot_seed": run.seed.fewshot,
+    }

@@ -1,0 +1,48 @@
+"""The shape of what an evaluation returns, as its users know it."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+#: One task's or group's row: `name`, `alias`, `sample_len`, and `metric,filter` pairs.
+Row = dict[str, Any]
+
+EvalResults = TypedDict(
+    "EvalResults",
+    {
+        # what was scored
+        "results": dict[str, Row],
+        "groups": dict[str, Row],
+        "group_subtasks": dict[str, list[str]],
+        "configs": dict[str, dict[str, Any]],
+        "versions": dict[str, Any],
+        "n-shot": dict[str, Any],
+        "higher_is_better": dict[str, dict[str, Any]],
+        "n-samples": dict[str, dict[str, int]],
+        "samples": dict[str, list[dict[str, Any]]],
+        # how it was run
+        "config": dict[str, Any],
+        "git_hash": str | None,
+        "date": float,
+        "pretty_env_info": str,
+        "transformers_version": str | None,
+        "lm_eval_version": str,
+        "upper_git_hash": str | None,
+        "tokenizer_pad_token": list[str],
+        "tokenizer_eos_token": list[str],
+        "tokenizer_bos_token": list[str],
+        "eot_token_id": int | None,
+        "max_length": int | None,
+        "task_hashes": dict[str, str],
+        "model_source": str,
+        "model_name": str,
+        "model_name_sanitized": str,
+        "system_instruction": str | None,
+        "system_instruction_sha": str | None,
+        "fewshot_as_multiturn": bool | None,
+        "chat_template": str | None,
+        "chat_template_sha": str | None,
+        "total_evaluation_time_seconds": str,
+    },
+    total=False,
+)

@@ -1,0 +1,1 @@
+"""How sure a score is: plain numpy, no knowledge of tasks or models."""

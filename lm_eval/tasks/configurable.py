@@ -1,0 +1,400 @@
+"""The task behind every YAML file: its configuration bound to documents, prompts and metrics."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.task import Task
+from lm_eval.config.task import FewshotConfig, TaskConfig
+from lm_eval.data import as_dataset, columns_of, load_splits
+from lm_eval.errors import ConfigError, DataError, suggestion
+from lm_eval.filters import build_filter_ensemble
+from lm_eval.metrics import documents
+from lm_eval.metrics.chosen import choose_metrics
+from lm_eval.prompts import fields
+from lm_eval.prompts.fewshot import ContextSampler, get_sampler
+from lm_eval.prompts.messages import Message, join, question_and_answer, render
+
+logger = logging.getLogger(__name__)
+
+
+class ConfigurableTask(Task):
+    """A task made from a configuration alone."""
+
+    VERSION: int | float | str | None = "Yaml"
+    CONFIG: TaskConfig | None = None
+
+    def __init__(
+        self,
+        data_dir: str | None = None,
+        cache_dir: str | None = None,
+        download_mode: Any = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._config = self._settle_config(config)
+        metadata = self.config.metadata
+        if isinstance(metadata, dict) and "version" in metadata:
+            self.VERSION = metadata["version"]
+        self.OUTPUT_TYPE = self.config.output_type
+        self.MULTIMODAL = bool(self.config.doc_to_image or self.config.doc_to_audio)
+        self.UNSAFE_CODE = self.config.unsafe_code is not False
+        self.DATASET_PATH = self.config.dataset_path or self.DATASET_PATH
+        self.DATASET_NAME = self.config.dataset_name or self.DATASET_NAME
+        self._instances = None
+        self._training_docs = None
+        self._fewshot_docs = None
+        self._split_docs: dict[str, Any] = {}
+        self._fewshot_seed: int | None = None
+        self._metrics = choose_metrics(self.config)
+        self._filters = self._build_filters()
+        self.download(self.config.dataset_kwargs)
+        self.features = columns_of(self.eval_docs)
+        self._look_at_first_document()
+
+    def _settle_config(self, config: Mapping[str, Any] | None) -> TaskConfig:
+        if self.CONFIG is not None:
+            settled = copy.copy(self.CONFIG)
+            for key, value in (config or {}).items():
+                setattr(settled, key, value)
+            return settled
+        if config is None:
+            raise ConfigError(
+                "a ConfigurableTask needs a configuration: pass `config`, or set `CONFIG`."
+            )
+        return config if isinstance(config, TaskConfig) else TaskConfig(**config)
+
+    def _build_filters(self) -> list[Any]:
+        if self.config.filter_list is None:
+            return [build_filter_ensemble("none", [("take_first", None)])]
+        pipelines = []
+        for pipeline in self.config.filter_list:
+            try:
+                name, steps = pipeline["name"], pipeline["filter"]
+                parts = [
+                    (step["function"], {k: v for k, v in step.items() if k != "function"})
+                    for step in steps
+                ]
+            except (KeyError, TypeError) as error:
+                raise ConfigError(
+                    f"task {self.task_name!r}: filter_list: each entry needs a `name` and a list "
+                    f"`filter` of steps with a `function`; this one has not: {pipeline!r}."
+                ) from error
+            pipelines.append(build_filter_ensemble(name, parts))
+        return pipelines
+
+    def _look_at_first_document(self) -> None:
+        """Learn from one document what the templates give: several inputs, several targets."""
+        self.multiple_input = 0
+        self.multiple_target = 0
+        if len(self.eval_docs) == 0:
+            raise DataError(f"task {self.task_name!r} has no documents to evaluate.")
+        doc = self.eval_docs[0]
+        try:
+            text = self.doc_to_text(doc)
+            target = self.doc_to_target(doc)
+            choices = self.doc_to_choice(doc) if self._has_choices else None
+        except (DataError, ConfigError) as error:
+            raise type(error)(f"task {self.task_name!r}, document 0: {error}") from error
+        if self._has_choices and not isinstance(choices, list):
+            raise DataError(
+                f"task {self.task_name!r}, document 0: doc_to_choice gave {choices!r}, not a list."
+            )
+        if isinstance(text, int) and choices is not None:
+            self.multiple_input = len(choices)
+        if isinstance(target, list):
+            self.multiple_target = len(target)
+
+    @property
+    def _has_choices(self) -> bool:
+        return self.config.doc_to_choice is not None
+
+    # -- documents ----------------------------------------------------------------------------
+
+    def download(  # type: ignore[override]
+        self, dataset_kwargs: Mapping[str, Any] | None = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """Load the data set, or call the task folder's own loader."""
+        given = dict(dataset_kwargs or {})
+        if callable(self.config.custom_dataset):
+            self.dataset = self.config.custom_dataset(**(self.config.metadata or {}), **given)
+            return
+        try:
+            self.dataset = load_splits(
+                self.DATASET_PATH, self.DATASET_NAME, folder=self._folder, **given
+            )
+        except DataError as error:
+            raise DataError(f"task {self.task_name!r}: {error}") from error
+
+    @property
+    def _folder(self) -> Path | None:
+        """Where the task file lies; data files beside it are found from anywhere."""
+        source = (self.config.metadata or {}).get("config_source")
+        return Path(source).parent if source and source != "inline" else None
+
+    def has_training_docs(self) -> bool:
+        return self.config.training_split is not None
+
+    def has_validation_docs(self) -> bool:
+        return self.config.validation_split is not None
+
+    def has_test_docs(self) -> bool:
+        return self.config.test_split is not None
+
+    def training_docs(self) -> Any:
+        return self._docs_of(self.config.training_split, self.config.process_docs)
+
+    def validation_docs(self) -> Any:
+        return self._docs_of(self.config.validation_split, self.config.process_docs)
+
+    def test_docs(self) -> Any:
+        return self._docs_of(self.config.test_split, self.config.process_docs)
+
+    def fewshot_docs(self) -> Any:
+        shots = self.fewshot_cfg
+        if shots.split is not None:
+            return self._docs_of(shots.split, shots.process_docs)
+        if shots.samples is None:
+            return super().fewshot_docs()
+        samples = shots.samples() if callable(shots.samples) else shots.samples
+        if not isinstance(samples, list):
+            raise ConfigError(
+                f"task {self.task_name!r}: fewshot_config.samples must be a list of documents or "
+                f"a function returning one, not {type(samples).__name__}."
+            )
+        return samples
+
+    def _docs_of(self, split: str | None, process: Callable[..., Any] | None) -> Any:
+        """A split's documents, processed once however often they are asked for."""
+        if split is None:
+            return None
+        key = f"{split}/{getattr(process, '__qualname__', process)}/{id(process)}"
+        if key not in self._split_docs:
+            self._split_docs[key] = self._load_docs(split, process)
+        return self._split_docs[key]
+
+    def _load_docs(self, split: str, process: Callable[..., Any] | None) -> Any:
+        if split not in self.dataset:
+            raise DataError(
+                f"task {self.task_name!r}: its data set {self.DATASET_PATH} has no split "
+                f"{split!r}.{suggestion(split, self.dataset)} "
+                f"It has: {', '.join(map(str, self.dataset))}."
+            )
+        docs = self.dataset[split]
+        return docs if process is None else process(as_dataset(docs))
+
+    # -- prompts ------------------------------------------------------------------------------
+
+    @property
+    def fewshot_cfg(self) -> FewshotConfig:
+        return self.config.fewshot
+
+    @cached_property
+    def sampler(self) -> ContextSampler:
+        """Draws the few-shot examples; made when the first is needed."""
+        chosen = self.fewshot_cfg.sampler
+        make = get_sampler(chosen) if isinstance(chosen, str) else chosen
+        made: ContextSampler = make(list(self.fewshot_docs() or []), rnd=self._fewshot_seed)
+        return made
+
+    def set_fewshot_seed(self, seed: int | None = None) -> None:
+        super().set_fewshot_seed(seed)
+        self._fewshot_seed = seed
+        if "sampler" in self.__dict__:
+            self.sampler.set_rnd(seed)
+
+    def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any:
+        spec = doc_to_text if doc_to_text is not None else self.config.doc_to_text
+        return fields.text_of(doc, spec, self.features, self._has_choices)
+
+    def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
+        spec = doc_to_target if doc_to_target is not None else self.config.doc_to_target
+        return fields.target_of(doc, spec, self.features, self._has_choices)
+
+    def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> Any:
+        spec = doc_to_choice if doc_to_choice is not None else self.config.doc_to_choice
+        return fields.choices_of(doc, spec, self.features)
+
+    def doc_to_image(self, doc: Any, doc_to_image: Any = None) -> Any:
+        return fields.media_of(doc, doc_to_image or self.config.doc_to_image, self.features)
+
+    def doc_to_audio(self, doc: Any, doc_to_audio: Any = None) -> Any:
+        return fields.media_of(doc, doc_to_audio or self.config.doc_to_audio, self.features)
+
+    def doc_to_prefix(self, doc: Any) -> Any:
+        return fields.column_or_template(doc, self.config.gen_prefix, self.features)
+
+    def should_decontaminate(self) -> bool:
+        return self.config.should_decontaminate
+
+    def doc_to_decontamination_query(self, doc: Any) -> Any:
+        spec = self.config.doc_to_decontamination_query
+        return self.doc_to_text(doc) if spec is None else fields.media_of(doc, spec, self.features)
+
+    def fewshot_context(  # type: ignore[override]
+        self,
+        doc: Any,
+        num_fewshot: int,
+        system_instruction: str | None = None,
+        apply_chat_template: bool = False,
+        fewshot_as_multiturn: bool = False,
+        chat_template: Callable[..., str] | None = None,
+        gen_prefix: str | None = None,
+    ) -> str | list[str]:
+        """The prompt of one document, or one prompt a choice where the choices are the inputs."""
+        write: Callable[[list[Message]], str] = partial(
+            render,
+            chat_template=partial(chat_template, add_generation_prompt=not gen_prefix)
+            if apply_chat_template and chat_template
+            else None,
+            multiturn=fewshot_as_multiturn,
+        )
+        opening = self._opening(doc, system_instruction) + self._shots(doc, num_fewshot)
+        if self.multiple_input:
+            return [
+                write(
+                    [*opening, *question_and_answer(text, prefix=gen_prefix, target_delimiter="")]
+                )
+                for text in self.doc_to_choice(doc)
+            ]
+        question = question_and_answer(
+            self.doc_to_text(doc),
+            prefix=gen_prefix,
+            target_delimiter=self.config.target_delimiter,
+        )
+        return write(opening + question)
+
+    def _opening(self, doc: Any, system_instruction: str | None) -> list[Message]:
+        description = fields.column_or_template(doc, self.config.description, self.features)
+        system = join(system_instruction, description, self.config.fewshot_delimiter)
+        return [Message("system", system)] if system else []
+
+    def _shots(self, doc: Any, count: int) -> list[Message]:
+        if count <= 0:
+            return []
+        shots = self.fewshot_cfg
+        # The question may only be among the examples if both come from the same split.
+        exclude = doc if shots.split == self.config.test_split else None
+        turns: list[Message] = []
+        for example in self.sampler.sample(n=count, eval_doc=exclude):
+            question = self.doc_to_text(example, shots.doc_to_text)
+            choices = (
+                self.doc_to_choice(example, shots.doc_to_choice) if shots.doc_to_choice else None
+            )
+            answer = self.doc_to_target(example, shots.doc_to_target)
+            if self.multiple_input and choices is not None:
+                question, choices = choices[question], None
+            turns += question_and_answer(
+                question,
+                choices=choices,
+                answer=answer,
+                prefix=fields.column_or_template(example, shots.gen_prefix, self.features),
+                target_delimiter=shots.target_delimiter or "",
+                fewshot_delimiter=shots.fewshot_delimiter or "",
+            )
+        return turns
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> list[Instance] | Instance:
+        apply_chat_template = kwargs.pop("apply_chat_template", False)
+        kwargs.pop("chat_template", None)
+        media = self._media(doc)
+        if self.OUTPUT_TYPE == "multiple_choice":
+            pairs = self._choice_arguments(doc, ctx, apply_chat_template)
+            return [
+                Instance("loglikelihood", doc, pair + media, idx, **kwargs)
+                for idx, pair in enumerate(pairs)
+            ]
+        arguments: tuple[Any, ...]
+        if self.OUTPUT_TYPE == "loglikelihood":
+            arguments = (ctx, self.doc_to_target(doc))
+        elif self.OUTPUT_TYPE == "loglikelihood_rolling":
+            arguments = (self.doc_to_target(doc),)
+        else:
+            arguments = (ctx, copy.deepcopy(self.config.generation_kwargs))
+        return Instance(self.OUTPUT_TYPE or "generate_until", doc, arguments + media, 0, **kwargs)
+
+    def _choice_arguments(
+        self, doc: Any, ctx: Any, apply_chat_template: bool
+    ) -> list[tuple[str, str]]:
+        """Context and continuation of every choice; for `acc_mutual_info` each choice alone too."""
+        choices = self.doc_to_choice(doc)
+        delimiter = self.config.target_delimiter
+        prefix = self.config.gen_prefix
+        if apply_chat_template and (not prefix or prefix[-1].isspace()):
+            delimiter = ""
+        if self.multiple_input:
+            continuation = f"{delimiter}{self.doc_to_target(doc)}"
+            pairs = [(context, continuation) for context in ctx]
+        else:
+            pairs = [(ctx, f"{delimiter}{choice}") for choice in choices]
+        if "acc_mutual_info" in self._metrics.functions:
+            pairs += [("", f"{delimiter}{choice}") for choice in choices]
+        return pairs
+
+    def _media(self, doc: Any) -> tuple[dict[str, Any], ...]:
+        media = {}
+        if self.config.doc_to_image:
+            media["visual"] = self.doc_to_image(doc)
+        if self.config.doc_to_audio:
+            media["audio"] = self.doc_to_audio(doc)
+        return (media,) if media else ()
+
+    # -- scores -------------------------------------------------------------------------------
+
+    def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
+        if callable(self.config.process_results):
+            scored: dict[str, Any] = self.config.process_results(doc, results)
+            return scored
+        wanted = self._metrics.functions
+        if self.OUTPUT_TYPE == "loglikelihood":
+            return documents.score_loglikelihood(results[0], wanted)
+        if self.OUTPUT_TYPE == "loglikelihood_rolling":
+            text = self.doc_to_target(doc)
+            words, size = self.count_words(text), self.count_bytes(text)
+            return documents.score_rolling(results[0], words, size, wanted)
+        if self.OUTPUT_TYPE == "multiple_choice":
+            choices = self.doc_to_choice(doc)
+            gold = self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
+            index = documents.gold_index(gold, choices)
+            return documents.score_multiple_choice(results, choices, index, wanted)
+        return self._score_generation(doc, results[0])
+
+    def _score_generation(self, doc: Any, answer: Any) -> dict[str, Any]:
+        gold = self.doc_to_target(doc)
+        if self._has_choices:
+            gold = self.doc_to_choice(doc)[gold]
+        elif self.multiple_target:
+            gold = list(gold)
+        elif type(gold) is not type(answer) and not (
+            isinstance(answer, list) or "bypass" in self._metrics.functions
+        ):
+            gold = type(answer)(gold)
+        values = documents.score_generation(
+            answer, gold, self._metrics.for_generation(), bool(self.multiple_target)
+        )
+        self._metrics.adopt(values)
+        return values
+
+    def override_metric(self, metric_name: str) -> None:
+        self._config.metric_list = [{"metric": metric_name}]
+        self._config.process_results = None
+        self._metrics = choose_metrics(self.config)
+
+    def aggregation(self) -> dict[str, Callable[..., Any]]:
+        return self._metrics.aggregations
+
+    def higher_is_better(self) -> dict[str, bool]:
+        return self._metrics.higher_is_better
+
+    def __repr__(self) -> str:
+        return (
+            f"ConfigurableTask(task_name={self.config.task}, output_type={self.OUTPUT_TYPE}, "
+            f"num_fewshot={self.config.num_fewshot}, num_samples={len(self.eval_docs)})"
+        )
