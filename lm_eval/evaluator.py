@@ -85,6 +85,10 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """Refuse, before anything is asked, what this model or this run cannot do."""
+    if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
+        raise ModelError(
+            f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
+        )
     for name, task in tasks.items():
         if getattr(task, "UNSAFE_CODE", False) and not run.confirm_run_unsafe_code:
             raise ConfigError(

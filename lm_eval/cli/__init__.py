@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from lm_eval import __version__
 from lm_eval.cli import ls, run, validate
@@ -38,21 +39,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = COMMANDS[arguments.command].execute(arguments)
         return code
-    except EvalError as error:
+    except KeyboardInterrupt:
+        print("lm-eval: interrupted.", file=sys.stderr)
+        return 130
+    except Exception as error:
         if arguments.debug:
             raise
         print(f"lm-eval: error: {_message(error)}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        if arguments.debug:
-            raise
-        print("lm-eval: interrupted.", file=sys.stderr)
-        return 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"lm-eval: error: {message} (`{self.prog} --help` lists the options)\n")
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """The parser; only the command that is asked for is furnished with its options."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="lm-eval",
         description="Evaluate any language model on any benchmark, reproducibly.",
         epilog=_EPILOG,
@@ -73,13 +79,17 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         )
         if command in (name, *aliases):
             module.add_arguments(sub)
-            sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+            sub.add_argument("--debug", action="store_true", default=False, help="show an error's traceback")
     return parser
 
 
-def _message(error: EvalError) -> str:
-    """One message, without the quotes that some built-in exceptions put around theirs."""
-    return " ".join(str(argument) for argument in error.args) or type(error).__name__
+def _message(error: Exception) -> str:
+    """Ours speak for themselves; for any other, its type, and how to see where it came from."""
+    text = " ".join(str(argument) for argument in error.args)
+    if isinstance(error, EvalError):
+        return text
+    first = (text.strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first} (run again with --debug to see where)"
 
 
 def _set_up_logging(verbosity: str | None) -> None:

@@ -44,6 +44,11 @@ def split_outside_brackets(text: str, separator: str = ",") -> list[str]:
     return [*parts, text[start:]]
 
 
+def simple_parse_args_string(args_string: str | None) -> dict[str, Any]:
+    """The published name of `parse_arguments`."""
+    return parse_arguments(args_string)
+
+
 def parse_arguments(text: str | dict[str, Any] | None) -> dict[str, Any]:
     """`"a=1,b=[2,3]"`, a JSON object, or a dictionary already."""
     if not text:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lm_eval.metrics import aggregations, functions
+from lm_eval.metrics import aggregations, classification, functions
 
-__all__ = ["aggregations", "functions"]
+__all__ = ["aggregations", "classification", "functions"]

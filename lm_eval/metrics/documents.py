@@ -88,6 +88,9 @@ def score_multiple_choice(
     values: Values = {}
     if "acc" in wanted:
         values["acc"] = hit(loglikelihoods)
+    for pair in ("f1", "mcc"):
+        if pair in wanted:
+            values[pair] = (gold, int(np.argmax(loglikelihoods)))
     if "acc_norm" in wanted:
         values["acc_norm"] = hit(_per_length(loglikelihoods, [len(c) for c in choices]))
     if "acc_bytes" in wanted:
@@ -108,6 +111,13 @@ def _per_length(
             lengths, dtype=float
         )
         return scores
+
+
+def softmax(x: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Scores as probabilities that sum to one."""
+    shifted = np.exp(np.asarray(x, dtype=float) - np.max(x))
+    probabilities: np.ndarray[Any, np.dtype[np.float64]] = shifted / shifted.sum()
+    return probabilities
 
 
 @dataclass

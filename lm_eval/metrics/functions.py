@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lm_eval.api.registry import register_metric
 
 # The aggregations below are looked up by name, so they must be registered first.
 from lm_eval.metrics import aggregations as _aggregations  # noqa: F401
+from lm_eval.metrics import classification as _classification  # noqa: F401
 
 _LIKELIHOOD = ["loglikelihood", "multiple_choice"]
 
@@ -35,6 +36,8 @@ _passthrough("acc", True, _LIKELIHOOD, "mean")
 _passthrough("acc_norm", True, _LIKELIHOOD, "mean")
 _passthrough("acc_bytes", True, _LIKELIHOOD, "mean")
 _passthrough("acc_mutual_info", True, "multiple_choice", "mean")
+_passthrough("f1", True, "multiple_choice", "f1")
+_passthrough("mcc", True, "multiple_choice", "matthews_corrcoef")
 _passthrough("perplexity", False, "loglikelihood", "perplexity")
 _passthrough("word_perplexity", False, "loglikelihood_rolling", "weighted_perplexity")
 _passthrough("byte_perplexity", False, "loglikelihood_rolling", "weighted_perplexity")
@@ -86,6 +89,13 @@ def exact_match(
 
     pairs = list(zip(predictions, references, strict=True))
     return {"exact_match": sum(clean(p) == clean(r) for p, r in pairs) / len(pairs)}
+
+
+def metric_max_over_ground_truths(
+    metric_fn: Callable[[Any, Any], float], prediction: Any, ground_truths: Iterable[Any]
+) -> float:
+    """The best score of a prediction against several right answers."""
+    return max(metric_fn(prediction, truth) for truth in ground_truths)
 
 
 def _remover(pattern: str) -> Callable[[str], str]:

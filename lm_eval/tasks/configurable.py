@@ -195,12 +195,21 @@ class ConfigurableTask(Task):
         return self.config.fewshot
 
     @cached_property
+    def _shot_pool(self) -> Any:
+        return self.fewshot_docs() or []
+
+    @cached_property
     def sampler(self) -> ContextSampler:
         """Draws the few-shot examples; made when the first is needed."""
         chosen = self.fewshot_cfg.sampler
         make = get_sampler(chosen) if isinstance(chosen, str) else chosen
-        made: ContextSampler = make(list(self.fewshot_docs() or []), rnd=self._fewshot_seed)
+        made: ContextSampler = make(list(self._shot_pool), rnd=self._fewshot_seed)
         return made
+
+    @cached_property
+    def _shots_are_questions(self) -> bool:
+        """Whether examples and questions come from the same split, named as both or not."""
+        return self._shot_pool is self.eval_docs
 
     def set_fewshot_seed(self, seed: int | None = None) -> None:
         super().set_fewshot_seed(seed)
@@ -278,10 +287,13 @@ class ConfigurableTask(Task):
         if count <= 0:
             return []
         shots = self.fewshot_cfg
-        # The question may only be among the examples if both come from the same split.
-        exclude = doc if shots.split == self.config.test_split else None
+        # The published draw leaves the question out only where the split is named as both.
+        named_as_both = shots.split == self.config.test_split
+        drawn = self.sampler.sample(n=count, eval_doc=doc if named_as_both else None)
+        if not named_as_both and self._shots_are_questions:
+            drawn = self.sampler.without(doc, drawn)
         turns: list[Message] = []
-        for example in self.sampler.sample(n=count, eval_doc=exclude):
+        for example in drawn:
             question = self.doc_to_text(example, shots.doc_to_text)
             choices = (
                 self.doc_to_choice(example, shots.doc_to_choice) if shots.doc_to_choice else None

@@ -1,0 +1,43 @@
+"""The metric and aggregation functions that task folders import by this path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lm_eval._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from lm_eval.metrics.aggregations import bits_per_byte as bits_per_byte
+    from lm_eval.metrics.aggregations import mean as mean
+    from lm_eval.metrics.aggregations import median as median
+    from lm_eval.metrics.aggregations import nanmean as nanmean
+    from lm_eval.metrics.aggregations import perplexity as perplexity
+    from lm_eval.metrics.aggregations import weighted_mean as weighted_mean
+    from lm_eval.metrics.aggregations import weighted_perplexity as weighted_perplexity
+    from lm_eval.metrics.classification import f1_score as f1_score
+    from lm_eval.metrics.classification import matthews_corrcoef as matthews_corrcoef
+    from lm_eval.metrics.functions import metric_max_over_ground_truths as metric_max_over_ground_truths
+    from lm_eval.stats.bootstrap import bootstrap_stderr as bootstrap_stderr
+    from lm_eval.stats.errors import mean_stderr as mean_stderr
+    from lm_eval.stats.errors import pooled_sample_stderr as pooled_sample_stderr
+    from lm_eval.stats.errors import sample_stddev as sample_stddev
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "bits_per_byte": "lm_eval.metrics.aggregations",
+        "bootstrap_stderr": "lm_eval.stats.bootstrap",
+        "f1_score": "lm_eval.metrics.classification",
+        "matthews_corrcoef": "lm_eval.metrics.classification",
+        "mean": "lm_eval.metrics.aggregations",
+        "mean_stderr": "lm_eval.stats.errors",
+        "median": "lm_eval.metrics.aggregations",
+        "metric_max_over_ground_truths": "lm_eval.metrics.functions",
+        "nanmean": "lm_eval.metrics.aggregations",
+        "perplexity": "lm_eval.metrics.aggregations",
+        "pooled_sample_stderr": "lm_eval.stats.errors",
+        "sample_stddev": "lm_eval.stats.errors",
+        "weighted_mean": "lm_eval.metrics.aggregations",
+        "weighted_perplexity": "lm_eval.metrics.aggregations",
+    },
+)

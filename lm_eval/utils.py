@@ -1,0 +1,46 @@
+"""The helpers that task folders import from here; each lives in the room it belongs to."""
+
+from __future__ import annotations
+
+import logging as logging
+from typing import TYPE_CHECKING
+
+from lm_eval._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from lm_eval.config.arguments import simple_parse_args_string as simple_parse_args_string
+    from lm_eval.metrics.classification import weighted_f1_score as weighted_f1_score
+    from lm_eval.metrics.documents import softmax as softmax
+    from lm_eval.models.conventions import get_rolling_token_windows as get_rolling_token_windows
+    from lm_eval.models.conventions import make_disjoint_window as make_disjoint_window
+    from lm_eval.prompts.template import apply_template as apply_template
+    from lm_eval.prompts.template import env as env
+    from lm_eval.prompts.template import regex_replace as regex_replace
+    from lm_eval.prompts.text import general_detokenize as general_detokenize
+    from lm_eval.results.files import sanitize_model_name as sanitize_model_name
+    from lm_eval.results.serialise import handle_non_serializable as handle_non_serializable
+    from lm_eval.results.serialise import hash_string as hash_string
+    from lm_eval.results.serialise import sanitize_list as sanitize_list
+    from lm_eval.results.table import make_table as make_table
+
+eval_logger = logging.getLogger("lm_eval")
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "apply_template": "lm_eval.prompts.template",
+        "env": "lm_eval.prompts.template",
+        "general_detokenize": "lm_eval.prompts.text",
+        "get_rolling_token_windows": "lm_eval.models.conventions",
+        "handle_non_serializable": "lm_eval.results.serialise",
+        "hash_string": "lm_eval.results.serialise",
+        "make_disjoint_window": "lm_eval.models.conventions",
+        "make_table": "lm_eval.results.table",
+        "regex_replace": "lm_eval.prompts.template",
+        "sanitize_list": "lm_eval.results.serialise",
+        "sanitize_model_name": "lm_eval.results.files",
+        "simple_parse_args_string": "lm_eval.config.arguments",
+        "softmax": "lm_eval.metrics.documents",
+        "weighted_f1_score": "lm_eval.metrics.classification",
+    },
+)

@@ -1,0 +1,101 @@
+"""What many tests share: small task folders, and runs of the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+SHARED = REPOSITORY.parent / "shared"
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder of real data beside the checkout; the test skips where there is none."""
+    if not SHARED.is_dir():
+        pytest.skip("no ../shared here")
+    return SHARED
+
+
+class Folder:
+    """A task folder under construction."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def rows(self, name: str, rows: Iterable[dict[str, Any]]) -> Path:
+        return self.write(name, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def colours(folder: Folder) -> Folder:
+    """A folder with one multiple-choice task, `colours`, of six documents."""
+    folder.rows(
+        "colours.jsonl",
+        [
+            {"thing": "grass", "colours": ["green", "red"], "answer": 0},
+            {"thing": "blood", "colours": ["green", "red"], "answer": 1},
+            {"thing": "snow", "colours": ["white", "black"], "answer": 0},
+            {"thing": "coal", "colours": ["white", "black"], "answer": 1},
+            {"thing": "the sea", "colours": ["blue", "pink"], "answer": 0},
+            {"thing": "a pig", "colours": ["blue", "pink"], "answer": 1},
+        ],
+    )
+    folder.write(
+        "colours.yaml",
+        """\
+task: colours
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: colours.jsonl
+test_split: test
+output_type: multiple_choice
+doc_to_text: "Of what colour is {{thing}}?"
+doc_to_choice: colours
+doc_to_target: answer
+metric_list:
+  - metric: acc
+metadata:
+  version: 1.0
+""",
+    )
+    return folder
+
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def lm_eval_command(tmp_path: Path) -> Command:
+    """Run `python -m lm_eval …` in an empty folder."""
+    work = tmp_path / "work"
+    work.mkdir(exist_ok=True)
+
+    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "lm_eval", *map(str, words)],
+            capture_output=True,
+            text=True,
+            cwd=work,
+            check=False,
+        )
+
+    return run

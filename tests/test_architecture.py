@@ -1,0 +1,114 @@
+"""The house is built as its plan says: data flows one way, and the door is light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "lm_eval"
+
+FOUNDATION = {"errors", "defaults", "_lazy"}
+CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model"}
+TASK_CONTRACTS = {"api.task", "api.group"}
+BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics"}
+
+#: What each room may use. Nobody looks to the right.
+MAY_USE = {
+    "errors": set(),
+    "defaults": set(),
+    "_lazy": set(),
+    "stats": set(),
+    "config": FOUNDATION | {"api.instance"},
+    "api.instance": FOUNDATION,
+    "api.registry": FOUNDATION | {"api.filter", "api.model"},
+    "api.filter": FOUNDATION | {"api.instance"},
+    "api.model": FOUNDATION | {"config", "api.instance"},
+    "data": FOUNDATION,
+    "prompts": FOUNDATION,
+    "filters": FOUNDATION | CONTRACTS,
+    "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
+    "engine": FOUNDATION | CONTRACTS,
+    "models": FOUNDATION | CONTRACTS | {"config", "engine"},
+    "api.task": BELOW_TASKS | {"tasks"},
+    "api.group": BELOW_TASKS | TASK_CONTRACTS,
+    "tasks": BELOW_TASKS | TASK_CONTRACTS,
+    "scoring": CONTRACTS | TASK_CONTRACTS,
+    "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
+    "evaluator": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "engine", "models", "scoring", "results"},
+    "cli": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "evaluator", "results"},
+}
+
+#: Windows: modules that only show what lives elsewhere.
+WINDOWS = {"utils", "api.metrics", "api.samplers", "__main__", "__init__", "api.__init__"}
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "api" and len(parts) > 1 else parts[0]
+
+
+def imports_of(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("lm_eval.") for name in names if name.startswith("lm_eval.")}
+
+
+@pytest.mark.parametrize("room", sorted(MAY_USE))
+def test_a_room_uses_only_what_the_plan_allows(room: str) -> None:
+    base = PACKAGE / room.replace(".", "/")
+    files = [base.with_suffix(".py")] if base.with_suffix(".py").exists() else base.rglob("*.py")
+    rooms = set(MAY_USE) | WINDOWS
+    for file in files:
+        # Benchmark folders are data with a few helpers; they are written against the public API.
+        if room == "tasks" and file.parent != base:
+            continue
+        used = {room_of(name) for name in imports_of(file)} & rooms
+        unplanned = used - MAY_USE[room] - {room, "__init__"}
+        assert not unplanned, f"{file.relative_to(PACKAGE)} may not use {sorted(unplanned)}"
+
+
+def test_every_room_is_on_the_plan() -> None:
+    rooms = {
+        room_of(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert rooms - WINDOWS == set(MAY_USE)
+
+
+HEAVY = ("torch", "transformers", "datasets", "pandas", "pyarrow", "scipy", "sklearn")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import lm_eval",
+        "from lm_eval.cli import main; main([])",
+        "from lm_eval.cli import main; main(['ls', 'tasks'])",
+        "from lm_eval.cli import main; main(['run', '--model', 'dummy', '--tasks', 'demo_choice'])",
+    ],
+)
+def test_the_door_is_light(code: str) -> None:
+    check = f"{code}\nimport sys\nprint('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_import_lm_eval_loads_few_modules() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import lm_eval; print(len(set(sys.modules)-before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40
