@@ -38,9 +38,7 @@ MAY_USE = {
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
     "scoring": CONTRACTS | TASK_CONTRACTS,
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
-    "evaluator": BELOW_TASKS
-    | TASK_CONTRACTS
-    | {"tasks", "engine", "models", "scoring", "results"},
+    "evaluator": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "models", "scoring", "results"},
     "cli": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "evaluator", "results"},
 }
 
@@ -100,9 +98,7 @@ HEAVY = ("torch", "transformers", "datasets", "pandas", "pyarrow", "scipy", "skl
 )
 def test_the_door_is_light(code: str) -> None:
     check = f"{code}\nimport sys\nprint('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", check], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 

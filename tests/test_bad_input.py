@@ -66,9 +66,7 @@ def test_misspelt_model_argument_offers_the_nearest(lm_eval_command: Command) ->
         ("--fewshot_as_multiturn", "true", "needs apply_chat_template"),
     ],
 )
-def test_a_bad_value_is_named(
-    lm_eval_command: Command, option: str, value: str, said: str
-) -> None:
+def test_a_bad_value_is_named(lm_eval_command: Command, option: str, value: str, said: str) -> None:
     assert said in refused(lm_eval_command, *GOOD[:-2], option, value)
 
 

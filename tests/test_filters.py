@@ -110,7 +110,7 @@ def test_an_argument_a_filter_does_not_take_is_named() -> None:
 
 
 def test_an_unknown_filter_offers_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="unknown filter 'regx'. Did you mean 'regex'"):
+    with pytest.raises(UnknownNameError, match=r"unknown filter 'regx'\. Did you mean 'regex'"):
         build_filter_ensemble("p", [("regx", None)])
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from lm_eval.metrics.aggregations import weighted_perplexity as weighted_perplexity
     from lm_eval.metrics.classification import f1_score as f1_score
     from lm_eval.metrics.classification import matthews_corrcoef as matthews_corrcoef
-    from lm_eval.metrics.functions import metric_max_over_ground_truths as metric_max_over_ground_truths
+    from lm_eval.metrics.functions import (
+        metric_max_over_ground_truths as metric_max_over_ground_truths,
+    )
     from lm_eval.stats.bootstrap import bootstrap_stderr as bootstrap_stderr
     from lm_eval.stats.errors import mean_stderr as mean_stderr
     from lm_eval.stats.errors import pooled_sample_stderr as pooled_sample_stderr

@@ -79,7 +79,9 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         )
         if command in (name, *aliases):
             module.add_arguments(sub)
-            sub.add_argument("--debug", action="store_true", default=False, help="show an error's traceback")
+            sub.add_argument(
+                "--debug", action="store_true", default=False, help="show an error's traceback"
+            )
     return parser
 
 

@@ -47,7 +47,7 @@ def load_yaml(
 ) -> dict[str, Any]:
     """The merged content as a dictionary, its functions looked up unless told otherwise."""
     resolved = Path(path).expanduser().resolve()
-    values = load_yaml_file(resolved).values if recursive else _parse(resolved)[0]
+    values = load_yaml_file(resolved).values if recursive else parse_yaml(resolved)[0]
     return resolve_functions(values) if resolve_func else values
 
 
@@ -55,7 +55,7 @@ def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
     if path in including:
         chain = " -> ".join(str(p) for p in (*including[including.index(path) :], path))
         raise ConfigError(f"{path}: files include one another in a circle: {chain}.")
-    own, own_sources = _parse(path)
+    own, own_sources = parse_yaml(path)
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
     included = own.get("include")
@@ -76,7 +76,9 @@ def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
     return YamlFile(path, values | own, sources | own_sources)
 
 
-def _parse(path: Path) -> tuple[dict[str, Any], dict[str, Source]]:
+def parse_yaml(path: Path) -> tuple[dict[str, Any], dict[str, Source]]:
+    """One file by itself: its content, and where each top-level key stands."""
+
     class Loader(_Base):  # type: ignore[misc]
         """A loader that knows which folder its functions are relative to."""
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from lm_eval.config.yaml_file import load_yaml_file
 from lm_eval.errors import ConfigError
+from lm_eval.tasks import index_store
+from lm_eval.tasks.index_store import State
+from lm_eval.tasks.scan import Scan, scan_file
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +29,21 @@ class Kind(Enum):
 
 @dataclass
 class Entry:
-    """What a name stands for: a YAML file, or for a tag the tasks that carry it."""
+    """What a name stands for: a YAML file, or for a tag the tasks that carry it.
+
+    A task's or group's `tags` are those it carries itself. `cfg` holds a configuration that was
+    given as a dictionary and has no file.
+    """
 
     name: str
     kind: Kind
-    yaml_path: Path | None
+    path: str | None = None
     cfg: dict[str, Any] | None = None
     tags: set[str] = field(default_factory=set)
+
+    @property
+    def yaml_path(self) -> Path | None:
+        return None if self.path is None else Path(self.path)
 
 
 Index = dict[str, Entry]
@@ -45,56 +56,134 @@ def build_index(roots: Iterable[Path]) -> Index:
         if not root.is_dir():
             raise ConfigError(f"include_path: there is no folder {root}.")
         for name, entry in _index_folder(root).items():
-            if name in index:
-                logger.warning(
-                    "%s from %s replaces the one from %s.",
-                    name,
-                    entry.yaml_path,
-                    index[name].yaml_path,
-                )
+            if name in index and entry.kind is not Kind.TAG:
+                taken = index[name].path or "a tag"
+                logger.warning("%s from %s replaces the one from %s.", name, entry.path, taken)
             index[name] = entry
     return index
 
 
+def kind_of(values: Scan | dict[str, Any]) -> Kind | None:
+    """What a configuration defines; None where it is only a part for others to include."""
+    if isinstance(values, dict):
+        values = Scan(
+            has_class="class" in values, has_group="group" in values, has_task="task" in values
+        )
+    if values.has_class:
+        return Kind.PY_TASK
+    if values.has_group:
+        return Kind.GROUP
+    return Kind.TASK if values.has_task else None
+
+
 def _index_folder(root: Path) -> Index:
-    index: Index = {}
-    for path in _yaml_files(root):
-        try:
-            values = load_yaml_file(path).values
-        except ConfigError as error:
-            logger.debug("skipped while listing: %s", error)
-            continue
-        kind = kind_of(values)
-        if kind is None:
-            continue
-        name = values.get("group" if kind is Kind.GROUP else "task")
-        if not isinstance(name, str):
-            continue
-        if name in index and index[name].kind is not Kind.TAG:
-            logger.warning("%s: the name %r is taken by %s.", path, name, index[name].yaml_path)
-            continue
-        tags = _tags(values)
-        index[name] = Entry(name, kind, path, tags=set(tags))
-        if kind is not Kind.GROUP:
-            for tag in tags:
-                index.setdefault(tag, Entry(tag, Kind.TAG, None)).tags.add(name)
+    """The names of one folder: as stored, if no file has changed since; else read anew."""
+    states = _yaml_files(str(root))
+    stored = index_store.load_names(root, states, _state)
+    if stored is not None:
+        return {
+            name: Entry(name, Kind(kind), path, tags=set(tags)) for name, kind, path, tags in stored
+        }
+    scans = _Scans(index_store.load_scans(root), states)
+    index = _read_names(sorted(states), scans)
+    names = [(e.name, e.kind.value, e.path, sorted(e.tags)) for e in index.values()]
+    index_store.save(root, scans.states, scans.found, names)
     return index
 
 
-def kind_of(values: dict[str, Any]) -> Kind | None:
-    """What a configuration defines; None where it is only a part for others to include."""
-    if "class" in values:
-        return Kind.PY_TASK
-    if "group" in values:
-        return Kind.GROUP
-    return Kind.TASK if "task" in values else None
+def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
+    """Of two files with one name, the first by path has it."""
+    index: Index = {}
+    for path in paths:
+        found = scans.merged(path)
+        kind = kind_of(found)
+        name = found.group if kind is Kind.GROUP else found.task
+        if kind is None or name is None:
+            continue
+        if name in index:
+            taken = index[name].path or "a tag of that name"
+            level = logging.DEBUG if kind is Kind.GROUP else logging.WARNING
+            logger.log(level, "%s: the name %r is taken already, by %s.", path, name, taken)
+            continue
+        tags = found.tags or ()
+        index[name] = Entry(name, kind, path, tags=set(tags))
+        if kind is not Kind.GROUP:
+            for tag in tags:
+                index.setdefault(tag, Entry(tag, Kind.TAG)).tags.add(name)
+    return index
 
 
-def _tags(values: dict[str, Any]) -> list[str]:
-    tags = values.get("tag") or []
-    return [tags] if isinstance(tags, str) else [str(tag) for tag in tags]
+class _Scans:
+    """The naming keys of every file: as stored where the file has not changed since."""
+
+    def __init__(self, stored: index_store.Scans, states: dict[str, State]) -> None:
+        self._stored = stored
+        self.states = dict(states)
+        self.found: dict[str, Scan | None] = {}
+        self._merged: dict[str, Scan] = {}
+
+    def _own(self, path: str) -> Scan:
+        """A file's own keys; an included one may lie outside the folder or end differently."""
+        if path not in self.found:
+            state = self.states.get(path) or _state(path)
+            self.states[path] = state
+            stored = self._stored.get(path)
+            known = stored is not None and stored[0] == state
+            self.found[path] = stored[1] if stored is not None and known else scan_file(path)
+        return self.found[path] or Scan()
+
+    def merged(self, path: str, including: tuple[str, ...] = ()) -> Scan:
+        """A file's keys over those of the files it includes."""
+        if path in self._merged:
+            return self._merged[path]
+        own = self._own(path)
+        if not own.includes or path in including:
+            return own
+        merged = Scan()
+        for name in own.includes:
+            target = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            merged = _over(self.merged(target, (*including, path)), merged)
+        self._merged[path] = merged = _over(own, merged)
+        return merged
 
 
-def _yaml_files(root: Path) -> Iterator[Path]:
-    found = (p for p in root.rglob("*.yaml") if not _IGNORED_FOLDERS.intersection(p.parts))
-    return iter(sorted(found, key=lambda p: p.as_posix()))
+def _over(upper: Scan, lower: Scan) -> Scan:
+    """Two files' keys as one: the upper's where it has them."""
+    return Scan(
+        task=upper.task if upper.has_task else lower.task,
+        group=upper.group if upper.has_group else lower.group,
+        has_class=upper.has_class or lower.has_class,
+        has_task=upper.has_task or lower.has_task,
+        has_group=upper.has_group or lower.has_group,
+        tags=lower.tags if upper.tags is None else upper.tags,
+    )
+
+
+def _state(path: str) -> State:
+    """A file's time and size, by which a change is noticed; zeros where there is no file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (status.st_mtime_ns, status.st_size)
+
+
+def _yaml_files(root: str) -> dict[str, State]:
+    """Every `.yaml` file below a folder, with its state."""
+    found: dict[str, State] = {}
+    waiting, seen = [root], set()
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".yaml"):
+                    if entry.is_file():
+                        status = entry.stat()
+                        found[entry.path] = (status.st_mtime_ns, status.st_size)
+                elif entry.name not in _IGNORED_FOLDERS and entry.is_dir():
+                    if entry.is_symlink():  # followed once, so that a loop ends
+                        real = os.path.realpath(entry.path)
+                        if real in seen:
+                            continue
+                        seen.add(real)
+                    waiting.append(entry.path)
+    return found

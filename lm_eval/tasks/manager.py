@@ -117,7 +117,7 @@ class TaskManager:
         if kind is None:
             raise ConfigError(f"{path}: defines no task or group: it has neither key.")
         name = values.get("group" if kind is Kind.GROUP else "task")
-        return self._builder.build(Entry(str(name), kind, path.resolve()))
+        return self._builder.build(Entry(str(name), kind, str(path.resolve())))
 
     def _from_dict(self, config: dict[str, Any]) -> list[Built]:
         kind = kind_of(config)

@@ -1,0 +1,132 @@
+"""Read from a YAML file only what names a task: a few keys at the left margin.
+
+Most task files are a page of prompt text around one `task:` line. Finding that line by pattern is
+fifty times faster than parsing the page; whatever the pattern does not plainly understand is left
+to the YAML parser, so the outcome is the same.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lm_eval.config.yaml_file import parse_yaml
+from lm_eval.errors import ConfigError
+
+KEYS = ("task", "group", "class", "tag", "include")
+
+
+class Scan(NamedTuple):
+    """The naming keys of one file. `None` is absent; `class` is only ever present or absent.
+
+    `task` is None too where the key holds a list (a group's members): `has_task` tells.
+    """
+
+    task: str | None = None
+    group: str | None = None
+    has_class: bool = False
+    has_task: bool = False
+    has_group: bool = False
+    tags: tuple[str, ...] | None = None
+    includes: tuple[str, ...] = ()
+
+
+_KEY = re.compile(
+    rb"^([\"']?)(task|group|class|tag|include)\1[ \t]*:(?=[ \t\r\n]|$)(.*)$", re.MULTILINE
+)
+#: A plain word or path that YAML reads as the text it is, perhaps with a comment after it.
+_WORD = rb"(?:\.{0,2}/)*[A-Za-z_][\w.\-/:+@]*"
+_PLAIN = re.compile(rb"[ \t]*(" + _WORD + rb")[ \t]*(?:[ \t]#.*)?\r?$")
+_QUOTED = re.compile(rb"[ \t]*(?:\"(" + _WORD + rb")\"|'(" + _WORD + rb")')[ \t]*(?:[ \t]#.*)?\r?$")
+_EMPTY = re.compile(rb"[ \t]*(?:#.*)?\r?$")
+_ITEMS = re.compile(rb"\n((?:[ \t]*-[ \t]+" + _WORD + rb"[ \t]*\r?(?:\n|$))+)")
+_ITEM = re.compile(rb"-[ \t]+(" + _WORD + rb")")
+#: Words that YAML does not read as text.
+_NOT_TEXT = {b"true", b"false", b"yes", b"no", b"on", b"off", b"null", b"y", b"n"}
+#: Ways to begin a top-level line that the patterns above do not cover.
+_UNUSUAL = re.compile(
+    rb"^(?:\"(?!\w+\"[ \t]*:)|'(?!\w+'[ \t]*:)|[?{\[&*!%<]|---[ \t]*[^\s#])", re.MULTILINE
+)
+
+
+def scan_file(path: str) -> Scan | None:
+    """The naming keys of a file; None where it cannot be read as YAML at all."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    found: dict[str, Any] = {}
+    if _UNUSUAL.search(text):
+        return _parse(path)
+    for match in _KEY.finditer(text):
+        key = match[2].decode()
+        value = _value(key, match, text)
+        if value is None:
+            return _parse(path)
+        found[key] = value[0]
+    return _scan(found) if found else _parse_if_indented(text, path)
+
+
+def _value(key: str, match: re.Match[bytes], text: bytes) -> tuple[Any] | None:
+    """The key's value wrapped in a tuple, or None where only the parser can tell."""
+    rest = match[3]
+    if key == "class":
+        return (True,)
+    plain = _PLAIN.match(rest)
+    if plain:
+        return None if plain[1].lower() in _NOT_TEXT else (plain[1].decode(),)
+    quoted = _QUOTED.match(rest)
+    if quoted:
+        return ((quoted[1] or quoted[2]).decode(),)
+    if _EMPTY.match(rest):
+        if key == "task":
+            return ([],)  # a group's members, which nobody asks for here
+        items = _ITEMS.match(text, match.end())
+        if items and not text[items.end() :].startswith((b" ", b"-", b"\t")):
+            words = _ITEM.findall(items[1])
+            if not any(word.lower() in _NOT_TEXT for word in words):
+                return ([word.decode() for word in words],)
+    return None
+
+
+def _scan(values: dict[str, Any]) -> Scan:
+    task, group, tags = values.get("task"), values.get("group"), values.get("tag")
+    includes = values.get("include")
+    if includes is None or isinstance(includes, dict):
+        includes = []
+    elif not isinstance(includes, list):
+        includes = [includes]
+    return Scan(
+        task=task if isinstance(task, str) else None,
+        group=group if isinstance(group, str) else None,
+        has_class="class" in values,
+        has_task="task" in values,
+        has_group="group" in values,
+        tags=None if "tag" not in values else _names(tags),
+        includes=tuple(str(name) for name in includes),
+    )
+
+
+def _names(tags: Any) -> tuple[str, ...]:
+    if not tags:
+        return ()
+    return tuple(map(str, tags)) if isinstance(tags, list) else (str(tags),)
+
+
+def _parse(path: str) -> Scan | None:
+    try:
+        values, _ = parse_yaml(Path(path))
+    except ConfigError:
+        return None
+    return _scan(values)
+
+
+def _parse_if_indented(text: bytes, path: str) -> Scan | None:
+    """A file with no key at the margin may still have them all indented."""
+    if re.search(rb"^[ \t]+(?:task|group|class|include)[ \t]*:", text, re.MULTILINE) and not (
+        re.search(rb"^[\w\"']", text, re.MULTILINE)
+    ):
+        return _parse(path)
+    return Scan()

@@ -1,0 +1,85 @@
+"""README and docs are true: every code block runs, or says what it needs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).parents[1]
+FILES = sorted([REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: What a block may say it needs, and is then not run here.
+EXCUSES = {"needs-hub", "needs-gpu", "needs-key", "needs-files", "make"}
+
+
+def blocks(language: str) -> list[object]:
+    found = []
+    for file in FILES:
+        text = file.read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            kind, excuse, code = match[1], match[2].strip(), match[3]
+            assert not excuse or excuse in EXCUSES, f"{file.name}: unknown excuse {excuse!r}"
+            line = text[: match.start()].count("\n") + 1
+            if kind == language and not excuse:
+                name = f"{file.relative_to(REPOSITORY)}:{line}"
+                found.append(pytest.param(code, id=name))
+    return found
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_blocks_run(code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("code", blocks("bash"))
+def test_shell_blocks_run(code: str, tmp_path: Path) -> None:
+    for line in code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        assert words[0] == "lm-eval", f"only lm-eval commands are run here: {line}"
+        done = subprocess.run(
+            [sys.executable, "-m", "lm_eval", *words[1:]],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.mark.parametrize("code", blocks("yaml"))
+def test_yaml_blocks_parse(code: str) -> None:
+    assert isinstance(yaml.safe_load(code), dict)
+
+
+def test_links_lead_somewhere() -> None:
+    for file in FILES:
+        for target in re.findall(r"\]\(([^)#]+)\)", file.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (file.parent / target).exists(), f"{file.name}: {target}"
+
+
+def test_every_dependency_has_its_reason() -> None:
+    if sys.version_info < (3, 11):
+        pytest.skip("tomllib came with Python 3.11")
+    import tomllib
+
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    reasons = (REPOSITORY / "docs" / "dependencies.md").read_text().lower()
+    for requirement in project["dependencies"]:
+        name = re.split(r"[<>=\[ ]", requirement)[0].lower()
+        assert f"| {name} " in reasons, name
+    for extra in project["optional-dependencies"]:
+        assert f"`{extra}`" in reasons, extra
