@@ -40,6 +40,14 @@ def at(path: str | Path, line: int | None = None) -> str:
     return f"{path}:{line}" if line is not None else f"{path}"
 
 
+def located(error: EvalError, where: object) -> EvalError:
+    """The same error with the place put before it, unless it is named already."""
+    text = " ".join(map(str, error.args))
+    if where is None or str(where).partition(":")[0] in text:
+        return error
+    return type(error)(f"{where}: {text}")
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like `name`, best first."""
     names = list(known)

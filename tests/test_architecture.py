@@ -28,7 +28,7 @@ MAY_USE = {
     "api.filter": FOUNDATION | {"api.instance"},
     "api.model": FOUNDATION | {"config", "api.instance"},
     "data": FOUNDATION,
-    "prompts": FOUNDATION,
+    "prompts": FOUNDATION | {"api.registry"},
     "filters": FOUNDATION | CONTRACTS,
     "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
     "engine": FOUNDATION | CONTRACTS,

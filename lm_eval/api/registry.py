@@ -112,6 +112,8 @@ higher_is_better_registry: Registry[bool] = Registry(
     "metric with a known direction", "lm_eval.metrics"
 )
 
+format_registry: Registry[Any] = Registry("format", "lm_eval.prompts.formats", "lm_eval.formats")
+
 MODEL_REGISTRY = model_registry
 FILTER_REGISTRY = filter_registry
 METRIC_REGISTRY = metric_registry
@@ -144,6 +146,11 @@ def register_filter(name: str) -> Callable[[type[Any]], type[Any]]:
 def get_filter(filter_name: str | Callable[..., Any]) -> Callable[..., Any]:
     """The filter class of that name; a class or function is taken as it is."""
     return filter_name if callable(filter_name) else filter_registry.get(filter_name)
+
+
+def register_format(name: str) -> Callable[[type[Any]], type[Any]]:
+    """Class decorator: offer a prompt format under this name."""
+    return format_registry.register(name)
 
 
 def register_aggregation(name: str) -> Callable[[C], C]:

@@ -78,6 +78,7 @@ class TaskConfig(dict):  # type: ignore[type-arg]
     doc_to_choice: Template | dict[str, str] | list[str] | None = None
     process_results: Template | None = None
     use_prompt: str | None = None
+    formats: str | list[Any] | dict[str, Any] | None = None
     description: str = ""
     target_delimiter: str = " "
     fewshot_delimiter: str = "\n\n"

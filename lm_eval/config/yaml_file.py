@@ -110,9 +110,16 @@ def parse_yaml(path: Path) -> tuple[dict[str, Any], dict[str, Source]]:
             f"{path}: expected `key: value` lines at the top level, "
             f"found {'nothing' if values is None else type(values).__name__}."
         )
-    sources = {
-        key.value: Source(path, key.start_mark.line + 1)
-        for key, _ in node.value
-        if isinstance(key, yaml.ScalarNode)
-    }
-    return values, sources
+    return values, _sources(node, path)
+
+
+def _sources(node: Any, path: Path) -> dict[str, Source]:
+    """The line of every top-level key, and as `key[0]`, `key[1]` … of the items of its list."""
+    sources: dict[str, Source] = {}
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            sources[key.value] = Source(path, key.start_mark.line + 1)
+            items = value.value if isinstance(value, yaml.SequenceNode) else []
+            for number, item in enumerate(items):
+                sources[f"{key.value}[{number}]"] = Source(path, item.start_mark.line + 1)
+    return sources

@@ -15,7 +15,8 @@ from lm_eval.config.functions import resolve_functions
 from lm_eval.config.group import GroupConfig
 from lm_eval.config.task import TASK_FIELDS
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
-from lm_eval.errors import ConfigError, EvalError, UnknownNameError, suggestion
+from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion
+from lm_eval.prompts.formats import apply_format
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.index import Entry, Index, Kind, kind_of
 
@@ -27,121 +28,272 @@ Overrides = Mapping[str, Any]
 _GROUP_FIELDS = {f.name for f in fields(GroupConfig)}
 #: Keys of a task file that say how it is found, not what it is.
 _STRUCTURAL = ("tag", "group", "task_list", "class")
+#: What parts a format from a task's name.
+FORMAT_MARK = "@"
+#: What parts a group from its member.
+PATH_MARK = "::"
 
 
 @dataclass
 class Builder:
-    """Builds entries of one index. `metadata` goes into every task and group made."""
+    """Builds entries of one index. `metadata` goes into every task and group made.
+
+    A task that several groups share is made once. One that they want differently keeps its name
+    in the first and is called `group::task` in the others.
+    """
 
     index: Index
     metadata: dict[str, Any] = field(default_factory=dict)
+    _made: dict[str, list[tuple[Overrides, Task]]] = field(default_factory=dict)
 
-    def build(self, entry: Entry, overrides: Overrides | None = None) -> list[Built]:
+    # -- by name ------------------------------------------------------------------------------
+
+    def by_name(self, name: str, overrides: Overrides | None = None) -> list[Built] | None:
+        """What a name, `name@format` or `group::member` stands for; None if nothing does."""
+        if name in self.index:
+            return self.build(self.index[name], overrides)
+        base, mark, format_name = name.rpartition(FORMAT_MARK)
+        if mark:
+            return self.by_name(base, {**(overrides or {}), _FORMAT: format_name})
+        return self._at_path(name.split(PATH_MARK), overrides) if PATH_MARK in name else None
+
+    def _at_path(self, names: list[str], overrides: Overrides | None = None) -> list[Built] | None:
+        """Walk from a group down to one of its members."""
+        if names[0] not in self.index or self.index[names[0]].kind is not Kind.GROUP:
+            return None
+        group = _GroupFile.load(self.index[names[0]])
+        inherited: Overrides = dict(overrides or {})
+        for depth, name in enumerate(names[1:], start=1):
+            number, member = group.member(name, self.index)
+            if depth == len(names) - 1:
+                return self._member(group, number, member, {**group.defaults, **inherited})
+            inherited = {**group.defaults, **inherited}
+            group = self._descend(group, number, member)
+        return None
+
+    def _descend(self, group: _GroupFile, number: int, member: Mapping[str, Any]) -> _GroupFile:
+        name = member.get("group", member.get("task"))
+        if name in self.index and self.index[name].kind is Kind.GROUP:
+            own = {k: v for k, v in member.items() if k not in ("group", "task")}
+            inner = _GroupFile.load(self.index[name])
+            inner.defaults.update(own)
+            return inner
+        if "group" in member:
+            return group.inline(member)
+        raise ConfigError(f"{group.where(number)}: {name!r} is a task; nothing lies below it.")
+
+    # -- entries ------------------------------------------------------------------------------
+
+    def build(
+        self, entry: Entry, overrides: Overrides | None = None, group: str | None = None
+    ) -> list[Built]:
         """One task or group; for a tag, all of its tasks."""
+        overrides = overrides or {}
         if entry.kind is Kind.TAG:
-            return [
-                built
-                for name in sorted(entry.tags)
-                for built in self.build(self.index[name], overrides)
-            ]
+            members = (self.index[name] for name in sorted(entry.tags))
+            return [built for member in members for built in self.build(member, overrides, group)]
         if entry.kind is Kind.GROUP:
-            return [self._group(entry, overrides or {})]
-        return [self._task(entry, overrides or {})]
+            return [self._group(_GroupFile.load(entry), overrides)]
+        return [self._shared_task(entry, overrides, group)]
+
+    def _shared_task(self, entry: Entry, overrides: Overrides, group: str | None) -> Task:
+        key = entry.path or entry.name
+        made = self._made.setdefault(key, [])
+        for others, task in made:
+            if others == overrides:
+                return task
+        task = self._task(entry, overrides)
+        taken = {other.task_name for tasks in self._made.values() for _, other in tasks}
+        if task.task_name in taken and group is not None:
+            task.config.task_alias = task.config.task_alias or task.task_name
+            task.config.task = f"{group}{PATH_MARK}{task.task_name}"
+        made.append((overrides, task))
+        return task
 
     # -- tasks --------------------------------------------------------------------------------
 
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
-        file = self._load(entry)
-        values = {**resolve_functions(file.values), **overrides}
-        values["metadata"] = self._with_metadata(values.get("metadata"), entry)
-        make = values.get("class")
-        for key in _STRUCTURAL:
-            values.pop(key, None)
+        file = _load(entry)
         try:
+            values = {**resolve_functions(file.values), **overrides}
+            format_name = values.pop(_FORMAT, None)
+            values["metadata"] = self._with_metadata(values.get("metadata"), entry)
+            make = values.get("class")
+            for key in _STRUCTURAL:
+                values.pop(key, None)
             if make is not None:
                 return _python_task(make, values)
-            return ConfigurableTask(config=_known_fields(values, file))
+            if format_name is not None:
+                values["task"] = f"{values['task']}{FORMAT_MARK}{format_name}"
+            formatted = apply_format(values, format_name)
+            return ConfigurableTask(config=_known_fields(formatted, file))
         except EvalError as error:
-            if str(file.path) in str(error) or entry.yaml_path is None:
-                raise
-            raise type(error)(f"{file.path}: {error}") from error
-
-    def _load(self, entry: Entry) -> YamlFile:
-        if entry.yaml_path is not None:
-            return load_yaml_file(entry.yaml_path)
-        return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
+            raise located(error, file.path if entry.path else None) from error
 
     def _with_metadata(self, given: Any, entry: Entry) -> dict[str, Any]:
         own = given if isinstance(given, dict) else {} if given is None else {"_metadata": given}
-        source = str(entry.yaml_path) if entry.yaml_path else "inline"
-        return {**own, **self.metadata, "config_source": source}
+        return {**own, **self.metadata, "config_source": entry.path or "inline"}
 
     # -- groups -------------------------------------------------------------------------------
 
-    def _group(self, entry: Entry, overrides: Overrides) -> Group:
-        values = resolve_functions(self._load(entry).values)
-        return self._group_from(entry.name, values, overrides)
-
-    def _group_from(self, name: str, values: Mapping[str, Any], overrides: Overrides) -> Group:
-        """A group and its children. Keys that are not the group's own go to every task below,
-        and what the caller overrides goes before them.
-        """
-        own = {k: v for k, v in values.items() if k in _GROUP_FIELDS}
-        config = GroupConfig(**{**own, "group": name})
+    def _group(self, file: _GroupFile, overrides: Overrides) -> Group:
+        """A group and its children. What the caller overrides goes before the group's own."""
+        try:
+            own = {k: v for k, v in file.values.items() if k in _GROUP_FIELDS}
+            config = GroupConfig(**{**own, "group": file.name})
+        except EvalError as error:
+            raise located(error, file.path) from error
         config.metadata = {**(config.metadata or {}), **self.metadata}
         group = Group.from_config(config)
-        defaults = {k: v for k, v in values.items() if k not in _GROUP_FIELDS}
-        for member in config.task or []:
-            for child in self._member(member, name, {**defaults, **overrides}):
+        for number, member in enumerate(config.task or []):
+            for child in self._member(file, number, member, {**file.defaults, **overrides}):
                 group.add(child)
         return group
 
-    def _member(self, member: Any, group: str, overrides: Overrides) -> list[Built]:
+    def _member(
+        self, file: _GroupFile, number: int, member: Any, overrides: Overrides
+    ) -> list[Built]:
         """A child given by name, by name with overrides, or written out in place."""
         if isinstance(member, str):
             member = {"task": member}
         if not isinstance(member, Mapping) or not ("task" in member or "group" in member):
             raise ConfigError(
-                f"group {group!r}: each member is a name or has a `task` or `group` key; "
-                f"this one has not: {member!r}."
+                f"{file.where(number)}: a member of group {file.name!r} is a name, or has a "
+                f"`task` or `group` key; this one has not: {member!r}."
             )
         if "group" in member:
-            name = member["group"]
-            own = {k: v for k, v in member.items() if k != "group"}
-            if name in self.index:
-                return self.build(self.index[name], {**overrides, **own})
-            return [self._group_from(f"{group}::{name}", own, overrides)]
-        name = member["task"]
+            return self._member_group(file, member, overrides)
+        name, own = member["task"], {k: v for k, v in member.items() if k != "task"}
+        base, mark, format_name = name.rpartition(FORMAT_MARK)
+        if mark and name not in self.index:
+            name, own[_FORMAT] = base, format_name
         if name in self.index:
-            entry = self.index[name]
-            own = dict(member)
-            if entry.kind is not Kind.TASK:
-                own.pop("task")  # a group's or tag's tasks keep their own names
-            return self.build(entry, {**overrides, **own})
-        if set(member) <= {"task"}:
+            file.refuse_circle(self.index[name], number)
+            return self._in(file, self.index[name], {**overrides, **own})
+        if not own.keys() - {_FORMAT}:
+            found = self.by_name(name, {**overrides, **own})
+            if found is not None:
+                return found
             raise UnknownNameError(
-                f"group {group!r}: there is no task, group or tag {name!r}."
-                f"{suggestion(name, self.index)}"
+                f"{file.where(number)}: group {file.name!r} names {name!r}, but there is no such "
+                f"task, group or tag.{suggestion(name, self.index)}"
             )
-        inline = {**overrides, **member, "task": f"{group}::{name}"}
-        kind = kind_of(inline) or Kind.TASK
-        return [self._task(Entry(inline["task"], kind, None, cfg=inline), {})]
+        inline = {**overrides, **own, "task": f"{file.name}{PATH_MARK}{name}"}
+        entry = Entry(inline["task"], kind_of(inline) or Kind.TASK, None, cfg=inline)
+        try:
+            return [self._shared_task(entry, {}, None)]
+        except EvalError as error:
+            raise located(error, file.where(number)) from error
+
+    def _member_group(
+        self, file: _GroupFile, member: Mapping[str, Any], overrides: Overrides
+    ) -> list[Built]:
+        name = member["group"]
+        if name not in self.index or "task" in member:
+            return [self._group(file.inline(member), overrides)]
+        own = {k: v for k, v in member.items() if k != "group"}
+        return self._in(file, self.index[name], {**overrides, **own})
+
+    def _in(self, file: _GroupFile, entry: Entry, overrides: Overrides) -> list[Built]:
+        if entry.kind is Kind.GROUP:
+            return [self._group(_GroupFile.load(entry, file.chain), overrides)]
+        return self.build(entry, overrides, file.name)
+
+
+#: Under this key a format asked for by `@` travels among the overrides.
+_FORMAT = "@format"
+
+
+@dataclass
+class _GroupFile:
+    """A group's configuration, wherever it stands, and the groups it was reached through."""
+
+    name: str
+    file: YamlFile
+    values: dict[str, Any]
+    chain: tuple[str, ...]
+    defaults: dict[str, Any]
+
+    @classmethod
+    def load(cls, entry: Entry, chain: tuple[str, ...] = ()) -> _GroupFile:
+        file = _load(entry)
+        try:
+            return cls._of(entry.name, file, resolve_functions(file.values), chain)
+        except EvalError as error:
+            raise located(error, file.path if entry.path else None) from error
+
+    @classmethod
+    def _of(
+        cls, name: str, file: YamlFile, values: dict[str, Any], chain: tuple[str, ...]
+    ) -> _GroupFile:
+        """Keys that are not the group's own are for every task below it, and so is `include`."""
+        included = values.get("include") or {}
+        if isinstance(included, str):
+            included = resolve_functions(load_yaml_file(file.path.parent / included).values)
+        own = {k: v for k, v in values.items() if k not in _GROUP_FIELDS and k != "tag"}
+        return cls(name, file, values, (*chain, name), {**included, **own})
+
+    def inline(self, member: Mapping[str, Any]) -> _GroupFile:
+        """A group written out inside this one."""
+        name = f"{self.name}{PATH_MARK}{member['group']}"
+        return self._of(name, self.file, dict(member), self.chain)
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    @property
+    def members(self) -> list[Any]:
+        members = self.values.get("task") or []
+        return [members] if isinstance(members, (str, Mapping)) else list(members)
+
+    def where(self, number: int) -> str:
+        """The line of a member."""
+        return self.file.where(f"task[{number}]" if len(self.chain) == 1 else "task")
+
+    def member(self, name: str, index: Index) -> tuple[int, Mapping[str, Any]]:
+        """The member called `name`, or a task of a tag among the members."""
+        names = []
+        for number, member in enumerate(self.members):
+            spec = {"task": member} if isinstance(member, str) else member
+            own = str(spec.get("group", spec.get("task")))
+            if own == name:
+                return number, spec
+            entry = index.get(own)
+            if entry is not None and entry.kind is Kind.TAG and name in entry.tags:
+                return number, {**spec, "task": name}
+            names.append(own)
+        raise UnknownNameError(
+            f"{self.file.path}: group {self.name!r} has no member {name!r}."
+            f"{suggestion(name, names)} It has: {', '.join(names)}."
+        )
+
+    def refuse_circle(self, entry: Entry, number: int) -> None:
+        if entry.name in self.chain:
+            chain = " -> ".join([*self.chain[self.chain.index(entry.name) :], entry.name])
+            raise ConfigError(
+                f"{self.where(number)}: groups hold one another in a circle: {chain}."
+            )
+
+
+def _load(entry: Entry) -> YamlFile:
+    if entry.path is not None:
+        return load_yaml_file(entry.path)
+    return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
 
 
 def _known_fields(values: Mapping[str, Any], file: YamlFile) -> dict[str, Any]:
     """The fields a task has; others are named and left out."""
     for key in values:
         if key not in TASK_FIELDS:
-            logger.warning(
-                "%s: unknown key %r is ignored.%s",
-                file.where(key),
-                key,
-                suggestion(key, TASK_FIELDS),
-            )
+            close = suggestion(key, TASK_FIELDS)
+            logger.warning("%s: unknown key %r is ignored.%s", file.where(key), key, close)
     return {k: v for k, v in values.items() if k in TASK_FIELDS}
 
 
 def _python_task(make: Any, values: dict[str, Any]) -> Task:
+    if not callable(make):
+        raise ConfigError(f"class: {make!r} is not a class; write `class: !function file.Name`.")
     takes_config = "config" in inspect.signature(make.__init__).parameters
     task: Task = make(config=values) if takes_config else make()
     task.config.task = values["task"]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from lm_eval.api.group import ConfigurableGroup, Group
-from lm_eval.api.task import Task
-from lm_eval.config.yaml_file import load_yaml_file
+import lm_eval.tasks
 from lm_eval.errors import ConfigError, UnknownNameError, suggestion
-from lm_eval.tasks.build import Builder, Built
 from lm_eval.tasks.index import Entry, Index, Kind, build_index, kind_of
+
+if TYPE_CHECKING:
+    from lm_eval.api.group import Group
+    from lm_eval.api.task import Task
+    from lm_eval.tasks.build import Builder, Built
 
 LIBRARY = Path(__file__).parent
 
@@ -23,9 +25,6 @@ class TaskDict(TypedDict):
     tasks: dict[str, Task]
     groups: dict[str, Group]
     group_map: dict[str, list[str]]
-
-
-Spec = str | dict[str, Any] | Task | Group
 
 
 class TaskManager:
@@ -41,9 +40,9 @@ class TaskManager:
         """`verbosity` is accepted and ignored: logging is set up by whoever runs the program."""
         self.include_path = include_path
         self.metadata = metadata or {}
-        roots = ([LIBRARY] if include_defaults else []) + _folders(include_path)
-        self._index: Index = build_index(roots)
-        self._builder = Builder(self._index, self.metadata)
+        folders = _folders(include_path)
+        self._index: Index = build_index(([LIBRARY] if include_defaults else []) + folders)
+        _offer_as_packages(folders)
 
     @property
     def task_index(self) -> Index:
@@ -72,72 +71,80 @@ class TaskManager:
 
     def match_tasks(self, task_list: Iterable[str]) -> list[str]:
         """The known names that some patterns (`mmlu_*`) match."""
-        patterns = list(task_list)
-        return sorted(n for n in self._index if any(fnmatch.fnmatchcase(n, p) for p in patterns))
+        patterns = [task_list] if isinstance(task_list, str) else list(task_list)
+        return sorted({n for p in patterns for n in fnmatch.filter(self._index, p)})
 
     # -- loading ------------------------------------------------------------------------------
 
-    def load(self, task_list: Spec | Sequence[Spec]) -> TaskDict:
-        """Build what is asked for: names, tags, patterns, paths, dictionaries or ready objects."""
-        specs = list(task_list) if isinstance(task_list, (list, tuple)) else [task_list]
-        built = [item for spec in specs for item in self._build(spec)]
+    def load(self, task_list: Any) -> TaskDict:
+        """Build what is asked for: names, tags, patterns, paths, dictionaries or ready objects.
+
+        A name may carry a format (`arc_easy@mcqa`) or lead into a group (`mmlu::mmlu_anatomy`).
+        """
+        from lm_eval.api.group import Group
+
         tasks: dict[str, Task] = {}
         groups: dict[str, Group] = {}
-        for item in built:
+        for item in self._build_all(task_list):
             if isinstance(item, Group):
                 groups[item.name] = item
                 groups |= {group.name: group for group in item.get_all_groups()}
-                tasks |= {task.task_name: task for task in item.get_all_tasks()}
+                found = item.get_all_tasks()
             else:
-                tasks[item.task_name] = item
-        _refuse_overlap(built)
+                found = [item]
+            for task in found:
+                if tasks.setdefault(task.task_name, task) is not task:
+                    raise ConfigError(
+                        f"task {task.task_name!r} is asked for twice with different settings; "
+                        "give one of them a name of its own (`task:`), or evaluate them in "
+                        "separate runs."
+                    )
         group_map = {name: group.child_names for name, group in groups.items()}
         return {"tasks": tasks, "groups": groups, "group_map": group_map}
 
-    def _build(self, spec: Any) -> list[Built]:
+    def _build_all(self, task_list: Any) -> list[Built]:
+        from lm_eval.tasks.build import Builder
+
+        specs = list(task_list) if isinstance(task_list, (list, tuple)) else [task_list]
+        builder = Builder(self._index, self.metadata)
+        return [item for spec in specs for item in self._build(builder, spec)]
+
+    def _build(self, builder: Builder, spec: Any) -> list[Built]:
+        from lm_eval.api.group import Group
+        from lm_eval.api.task import Task
+
         if isinstance(spec, (Task, Group)):
             return [spec]
         if isinstance(spec, dict):
-            return self._from_dict(spec)
+            return builder.build(*self._entry_of(spec))
         if not isinstance(spec, str):
             raise ConfigError(f"a task is asked for by name, path or dictionary, not by {spec!r}.")
-        if spec in self._index:
-            return self._builder.build(self._index[spec])
+        found = builder.by_name(spec)
+        if found is not None:
+            return found
         path = Path(spec).expanduser()
         if path.suffix in (".yaml", ".yml") or path.is_file():
-            return self._from_file(path)
-        matches = self.match_tasks([spec])
-        if not matches:
+            return builder.build(_entry_of_file(path))
+        names = self.match_tasks([spec])
+        if not names:
             raise unknown_task(spec, self._index)
-        return [item for name in matches for item in self._builder.build(self._index[name])]
+        return [item for name in names for item in builder.build(self._index[name])]
 
-    def _from_file(self, path: Path) -> list[Built]:
-        values = load_yaml_file(path).values
-        kind = kind_of(values)
-        if kind is None:
-            raise ConfigError(f"{path}: defines no task or group: it has neither key.")
-        name = values.get("group" if kind is Kind.GROUP else "task")
-        return self._builder.build(Entry(str(name), kind, str(path.resolve())))
-
-    def _from_dict(self, config: dict[str, Any]) -> list[Built]:
+    def _entry_of(self, config: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
+        """A dictionary that names a known task overrides it; any other defines its own."""
         kind = kind_of(config)
         if kind is None:
             raise ConfigError(f"a task dictionary needs a `task` or `group` key: {config!r}.")
-        name = config["group" if kind is Kind.GROUP else "task"]
+        name = config.get("group" if kind is Kind.GROUP else "task")
         if kind is Kind.TASK and name in self._index:
-            overrides = dict(config)
-            if self._index[name].kind is not Kind.TASK:
-                overrides.pop("task")
-            return self._builder.build(self._index[name], overrides)
-        return self._builder.build(Entry(str(name), kind, None, cfg=config))
+            return self._index[name], {k: v for k, v in config.items() if k != "task"}
+        return Entry(str(name), kind, None, cfg=config), {}
 
-    def load_task_or_group(self, task_list: Spec | Sequence[Spec]) -> dict[Any, Any]:
+    def load_task_or_group(self, task_list: Any) -> dict[Any, Any]:
         """The older, nested form: `{ConfigurableGroup: {name: Task}, name: Task}`."""
-        specs = list(task_list) if isinstance(task_list, (list, tuple)) else [task_list]
         nested: dict[Any, Any] = {}
-        for spec in specs:
-            for item in self._build(spec):
-                nested |= _nested(item)
+        for item in self._build_all(task_list):
+            nested |= _nested(item)
         return nested
 
 
@@ -148,6 +155,17 @@ def unknown_task(name: str, index: Index) -> UnknownNameError:
     )
 
 
+def _entry_of_file(path: Path) -> Entry:
+    from lm_eval.config.yaml_file import load_yaml_file
+
+    values = load_yaml_file(path).values
+    kind = kind_of(values)
+    if kind is None:
+        raise ConfigError(f"{path}: defines no task or group: it has neither key.")
+    name = values.get("group" if kind is Kind.GROUP else "task")
+    return Entry(str(name), kind, str(path.resolve()))
+
+
 def _folders(include_path: str | Path | Sequence[str | Path] | None) -> list[Path]:
     if not include_path:
         return []
@@ -155,24 +173,18 @@ def _folders(include_path: str | Path | Sequence[str | Path] | None) -> list[Pat
     return [Path(folder).expanduser().resolve() for folder in given]
 
 
+def _offer_as_packages(folders: Iterable[Path]) -> None:
+    """Let code in a task folder import its neighbours as `lm_eval.tasks.<folder>`."""
+    search = lm_eval.tasks.__path__
+    search.extend(str(folder) for folder in folders if str(folder) not in search)
+
+
 def _nested(item: Built) -> dict[Any, Any]:
+    from lm_eval.api.group import ConfigurableGroup, Group
+
     if not isinstance(item, Group):
         return {item.task_name: item}
     inside: dict[Any, Any] = {}
     for child in item:
         inside |= _nested(child)
     return {ConfigurableGroup.from_group(item): inside}
-
-
-def _refuse_overlap(built: Sequence[Built]) -> None:
-    """A task counted in two of the things asked for would be reported once, under either."""
-    source_of: dict[str, str] = {}
-    for item in built:
-        source = item.name if isinstance(item, Group) else item.task_name
-        tasks = item.get_all_tasks() if isinstance(item, Group) else [item]
-        for name in (task.task_name for task in tasks):
-            if source_of.setdefault(name, source) != source:
-                raise ConfigError(
-                    f"task {name!r} is part of both {source_of[name]!r} and {source!r}; "
-                    "ask for one of them, or evaluate them in separate runs."
-                )
