@@ -57,7 +57,7 @@ class FunctionRef:
                     f"{where}: {path} needs a module that cannot be imported ({error})."
                 ) from error
             raise ConfigError(f"{where}: there is no file {path}.") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # some modules leave when a program is missing
             raise ConfigError(
                 f"{where}: running {path} failed ({type(error).__name__}: {error})."
             ) from error

@@ -27,7 +27,7 @@ Overrides = Mapping[str, Any]
 
 _GROUP_FIELDS = {f.name for f in fields(GroupConfig)}
 #: Keys of a task file that say how it is found, not what it is.
-_STRUCTURAL = ("tag", "group", "task_list", "class")
+_STRUCTURAL = ("tag", "group", "task_list")
 #: What parts a format from a task's name.
 FORMAT_MARK = "@"
 #: What parts a group from its member.
@@ -115,20 +115,26 @@ class Builder:
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
         file = _load(entry)
         try:
-            values = {**resolve_functions(file.values), **overrides}
-            format_name = values.pop(_FORMAT, None)
-            values["metadata"] = self._with_metadata(values.get("metadata"), entry)
-            make = values.get("class")
-            for key in _STRUCTURAL:
-                values.pop(key, None)
+            values = self.configure(entry, file, overrides)
+            make = values.pop("class", None)
             if make is not None:
                 return _python_task(make, values)
-            if format_name is not None:
-                values["task"] = f"{values['task']}{FORMAT_MARK}{format_name}"
-            formatted = apply_format(values, format_name)
-            return ConfigurableTask(config=_known_fields(formatted, file))
+            return ConfigurableTask(config=_known_fields(values, file))
         except EvalError as error:
             raise located(error, file.path if entry.path else None) from error
+
+    def configure(
+        self, entry: Entry, file: YamlFile, overrides: Overrides | None = None
+    ) -> dict[str, Any]:
+        """A task's fields: its file, what goes over it, its functions looked up, its format."""
+        values = {**resolve_functions(file.values), **(overrides or {})}
+        format_name = values.pop(_FORMAT, None)
+        values["metadata"] = self._with_metadata(values.get("metadata"), entry)
+        for key in _STRUCTURAL:
+            values.pop(key, None)
+        if format_name is not None:
+            values["task"] = f"{values['task']}{FORMAT_MARK}{format_name}"
+        return values if "class" in values else apply_format(values, format_name)
 
     def _with_metadata(self, given: Any, entry: Entry) -> dict[str, Any]:
         own = given if isinstance(given, dict) else {} if given is None else {"_metadata": given}

@@ -1,0 +1,270 @@
+"""A Llama-shaped decoder in numpy, written to be read in one sitting.
+
+It runs text in two ways. `read` takes a packed prefix tree (see `lm_eval.engine.plan`) and gives
+the hidden state of every node, each computed once however many requests share it. `Decoder` goes
+on from prompts that were read and adds one token at a time to many answers at once.
+
+Shapes are written with these letters: N tokens, D model width, H query heads, K key heads, G = H/K
+query heads to a key head, E width of a head, V vocabulary, T tokens of context.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from lm_eval.engine.plan import Batch, Ints, plan
+
+Floats = NDArray[np.float32]
+Attend = Callable[[int, Floats, Floats, Floats], Floats]
+"""From layer number, queries (N, H, E), keys and values (N, K, E) to mixed values (N, H, E)."""
+
+HIDDEN = np.float32(-1e30)
+BLOCK = 96
+"""Least nodes of a tree that attend together."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The weights of one layer, as matrices that are multiplied from the right."""
+
+    attention_norm: Floats
+    qkv: Floats
+    out: Floats
+    mlp_norm: Floats
+    gate_up: Floats
+    down: Floats
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values of every layer for a run of tokens: both (layers, N, K, E)."""
+
+    keys: Floats
+    values: Floats
+
+    def take(self, nodes: Ints) -> Cache:
+        return Cache(self.keys[:, nodes], self.values[:, nodes])
+
+    def __len__(self) -> int:
+        return int(self.keys.shape[1])
+
+
+def join(first: Cache, second: Cache) -> Cache:
+    """The cache of one run of tokens followed by another."""
+    return Cache(
+        np.concatenate([first.keys, second.keys], axis=1),
+        np.concatenate([first.values, second.values], axis=1),
+    )
+
+
+class Llama:
+    """The model: its shape, its weights and its forward pass."""
+
+    def __init__(self, folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        weights = {
+            name.removeprefix("model."): tensor.astype(np.float32)
+            for name, tensor in load_file(folder / "model.safetensors").items()
+        }
+        self.heads: int = config["num_attention_heads"]
+        self.key_heads: int = config["num_key_value_heads"]
+        self.head_width: int = config["head_dim"]
+        self.max_length: int = config["max_position_embeddings"]
+        self.eps = np.float32(config["rms_norm_eps"])
+        self.embedding = weights["embed_tokens.weight"]
+        self.final_norm = weights["norm.weight"]
+        self.to_vocabulary = np.ascontiguousarray(self.embedding.T)
+
+        def matrix(number: int, *names: str) -> Floats:
+            parts = [weights[f"layers.{number}.{name}.weight"].T for name in names]
+            return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+        self.layers = [
+            Layer(
+                attention_norm=weights[f"layers.{i}.input_layernorm.weight"],
+                qkv=matrix(i, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+                out=matrix(i, "self_attn.o_proj"),
+                mlp_norm=weights[f"layers.{i}.post_attention_layernorm.weight"],
+                gate_up=matrix(i, "mlp.gate_proj", "mlp.up_proj"),
+                down=matrix(i, "mlp.down_proj"),
+            )
+            for i in range(config["num_hidden_layers"])
+        ]
+        half = np.arange(0, self.head_width, 2) / self.head_width
+        angles = np.arange(self.max_length)[:, None] * config["rope_theta"] ** -half
+        both = np.concatenate([angles, angles], axis=1)[:, None, :]
+        self.cos, self.sin = np.cos(both).astype(np.float32), np.sin(both).astype(np.float32)
+
+    def norm(self, x: Floats, weight: Floats) -> Floats:
+        """Scale every row to unit mean square."""
+        mean_square = np.einsum("nd,nd->n", x, x) / np.float32(x.shape[1])
+        scaled: Floats = x / np.sqrt(mean_square + self.eps)[:, None] * weight
+        return scaled
+
+    def rotate(self, x: Floats, position: Ints) -> Floats:
+        """Turn each pair of coordinates by an angle that grows with the position."""
+        left, right = np.split(x, 2, axis=-1)
+        turned = np.concatenate([-right, left], axis=-1)
+        rotated: Floats = x * self.cos[position] + turned * self.sin[position]
+        return rotated
+
+    def run(self, tokens: Ints, position: Ints, attend: Attend) -> Floats:
+        """All layers over N tokens; `attend` knows which tokens see which. Returns (N, D)."""
+        x: Floats = self.embedding[tokens]
+        queries, keys = self.heads * self.head_width, self.key_heads * self.head_width
+        for number, layer in enumerate(self.layers):
+            qkv = self.norm(x, layer.attention_norm) @ layer.qkv
+            q, k, v = np.split(qkv, [queries, queries + keys], axis=1)
+            q = self.rotate(q.reshape(len(x), self.heads, self.head_width), position)
+            k = self.rotate(k.reshape(len(x), self.key_heads, self.head_width), position)
+            v = v.reshape(k.shape)
+            mixed = attend(number, q * np.float32(self.head_width**-0.5), k, v)
+            x = x + mixed.reshape(len(x), queries) @ layer.out
+            gate, up = np.split(self.norm(x, layer.mlp_norm) @ layer.gate_up, 2, axis=1)
+            with np.errstate(over="ignore"):
+                x = x + (gate / (1 + np.exp(-gate)) * up) @ layer.down
+        return x
+
+    def logits(self, hidden: Floats) -> Floats:
+        """Next-token scores (N, V) of the hidden states that are given, and only of those."""
+        scores: Floats = self.norm(hidden, self.final_norm) @ self.to_vocabulary
+        return scores
+
+    def empty_cache(self) -> Cache:
+        """The cache of no tokens at all."""
+        none = np.zeros((len(self.layers), 0, self.key_heads, self.head_width), np.float32)
+        return Cache(none, none)
+
+    def read_stem(self, tokens: Ints) -> Cache | None:
+        """The cache of a plain run of tokens, to be put before trees; None where there are none."""
+        if not len(tokens):
+            return None
+        return self.read(plan([tokens.tolist()], [1], max_tokens=None)[0])[1]
+
+    def read(self, batch: Batch, stem: Cache | None = None) -> tuple[Floats, Cache]:
+        """Run a packed prefix tree, behind the cache of its stem where it has one.
+
+        Attention goes block by block: a run of nodes sees the ancestors that reach into it, and
+        itself. Whatever lies between them is never touched.
+        """
+        shape = (len(self.layers), len(batch.tokens), self.key_heads, self.head_width)
+        cache = Cache(np.empty(shape, np.float32), np.empty(shape, np.float32))
+        blocks = list(_blocks(batch))
+
+        def attend(number: int, q: Floats, k: Floats, v: Floats) -> Floats:
+            cache.keys[number], cache.values[number] = k, v
+            mixed = np.empty_like(q)
+            for span, seen, hide in blocks:
+                keys, values = k[seen], v[seen]
+                if stem is not None:
+                    keys = np.concatenate([stem.keys[number], keys])
+                    values = np.concatenate([stem.values[number], values])
+                mixed[span] = _tree_attention(q[span], keys, values, hide)
+            return mixed
+
+        return self.run(batch.tokens, batch.position, attend), cache
+
+
+def _blocks(batch: Batch) -> Iterator[tuple[slice, Ints, Floats]]:
+    """Cut a tree into runs of nodes; gives each run, the nodes it sees and a mask over those.
+
+    Cuts are made where the tree is shallow, so that few ancestors reach over them.
+    """
+    first, total = 0, len(batch.tokens)
+    while first < total:
+        window = batch.position[first + BLOCK : first + 2 * BLOCK]
+        last = first + BLOCK + int(window.argmin()) if len(window) else total
+        above = np.flatnonzero(batch.end[:first] > first)
+        seen = np.concatenate([above, np.arange(first, last)])
+        node = np.arange(first, last)[:, None]
+        visible = (seen <= node) & (node < batch.end[seen])
+        yield slice(first, last), seen, np.where(visible, np.float32(0), HIDDEN)
+        first = last
+
+
+def _tree_attention(q: Floats, k: Floats, v: Floats, hide: Floats) -> Floats:
+    """Attention of N queries (N, H, E) over T keys and values (T, K, E).
+
+    The mask (N, M) covers the last M keys; the stem's keys before them are seen by all.
+    """
+    count, heads, width = q.shape
+    groups = q.reshape(count, k.shape[1], -1, width).transpose(1, 2, 0, 3)
+    scores = groups @ k.transpose(1, 2, 0)[:, None]
+    scores[..., -hide.shape[1] :] += hide
+    mixed = softmax(scores) @ v.transpose(1, 0, 2)[:, None]
+    return mixed.transpose(2, 0, 1, 3).reshape(count, heads, width)
+
+
+def softmax(scores: Floats) -> Floats:
+    """Softmax over the last axis, in place."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
+
+
+def log_softmax(logits: Floats) -> Floats:
+    """Log-probabilities over the last axis."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    logs: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logs
+
+
+class Decoder:
+    """Adds tokens to several answers to each of several prompts.
+
+    The keys and values of P prompts, padded to the longest, are held once for all R answers of a
+    prompt; those of the answers' own tokens are held for each answer apart.
+    """
+
+    def __init__(self, model: Llama, prompts: list[Cache], answers: int, max_tokens: int) -> None:
+        self.model = model
+        self.lengths = np.array([len(prompt) for prompt in prompts])
+        layers, count, width = len(model.layers), len(prompts), model.head_width
+        longest = int(self.lengths.max())
+        shape = (layers, count, model.key_heads, longest, width)
+        self.keys, self.values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        for i, prompt in enumerate(prompts):
+            self.keys[:, i, :, : len(prompt)] = prompt.keys.swapaxes(1, 2)
+            self.values[:, i, :, : len(prompt)] = prompt.values.swapaxes(1, 2)
+        absent = np.arange(longest) >= self.lengths[:, None]
+        self.hide = np.where(absent, HIDDEN, np.float32(0))[:, None, None, None]
+        own = (layers, count, model.key_heads, answers, max_tokens, width)
+        self.own_keys, self.own_values = np.empty(own, np.float32), np.empty(own, np.float32)
+        self.answers, self.done = answers, 0
+
+    def step(self, tokens: Ints) -> Floats:
+        """Read one more token of every answer (P * R of them); returns next-token scores."""
+        position = np.repeat(self.lengths + self.done, self.answers)
+        self.done += 1
+        return self.model.logits(self.model.run(tokens, position, self._attend))
+
+    def _attend(self, number: int, q: Floats, k: Floats, v: Floats) -> Floats:
+        count, now = len(self.lengths), self.done
+        grid = (count, self.answers, self.model.key_heads, -1, self.model.head_width)
+        q = q.reshape(grid).swapaxes(1, 2)  # P, K, R, G, E
+        self.own_keys[number, :, :, :, now - 1] = k.reshape(grid)[:, :, :, 0].swapaxes(1, 2)
+        self.own_values[number, :, :, :, now - 1] = v.reshape(grid)[:, :, :, 0].swapaxes(1, 2)
+        flat = q.reshape(*q.shape[:2], -1, q.shape[-1])
+        told = (flat @ self.keys[number].swapaxes(-1, -2)).reshape(*q.shape[:4], -1) + self.hide
+        own = q @ self.own_keys[number, :, :, :, :now].swapaxes(-1, -2)
+        weights = softmax(np.concatenate([told, own], axis=-1))
+        longest = told.shape[-1]
+        mixed: Floats = weights[..., :longest].reshape(*flat.shape[:3], -1) @ self.values[number]
+        mixed = mixed.reshape(q.shape)
+        mixed += weights[..., longest:] @ self.own_values[number, :, :, :, :now]
+        return mixed.swapaxes(1, 2).reshape(-1, self.model.heads, self.model.head_width)
+
+    def keep(self, prompts: Ints) -> None:
+        """Go on with some of the prompts alone."""
+        self.lengths, self.hide = self.lengths[prompts], self.hide[prompts]
+        self.keys, self.values = self.keys[:, prompts], self.values[:, prompts]
+        self.own_keys = self.own_keys[:, prompts]
+        self.own_values = self.own_values[:, prompts]

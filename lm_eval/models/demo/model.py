@@ -1,0 +1,231 @@
+"""`--model demo`: a small model that comes with the package, to evaluate without a network."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.engine.plan import plan
+from lm_eval.engine.progress import progress
+from lm_eval.models.conventions import (
+    Generation,
+    Window,
+    fit_window,
+    keep_end,
+    move_spaces,
+    read_generation,
+    rolling_windows,
+    split_pair,
+)
+from lm_eval.models.demo.generate import Prompt, generate
+from lm_eval.models.demo.llama import Llama, log_softmax
+
+WEIGHTS = Path(__file__).parent / "weights"
+END_OF_TEXT = "<|endoftext|>"
+TREE_TOKENS = 1024
+"""Most tokens run at once when reading: few enough to stay in the processor's cache."""
+ANSWERS_AT_ONCE = 320
+
+
+@register_model("demo")
+class DemoLM(TemplateLM):
+    """The embedded model, or another Llama-shaped folder given as `pretrained`.
+
+    Args:
+        batch_size: requests run at once; left out or "auto", as many as make good use of the
+            processor. Scores do not depend on it.
+        max_batch_size: taken for the sake of the common interface; there is nothing to search for.
+        device: taken likewise; the model runs on the processor.
+        max_length: most tokens the model reads, at most what it was trained for.
+        max_gen_toks: most tokens of an answer whose request names no number.
+        seed: where the random numbers of sampled answers begin.
+        prefix_sharing: False computes every request alone, to compare with.
+        pretrained: a folder with config.json, model.safetensors and tokenizer.json.
+    """
+
+    def __init__(
+        self,
+        batch_size: int | str | None = None,
+        max_batch_size: int | None = None,
+        device: str | None = None,
+        max_length: int | None = None,
+        max_gen_toks: int = 256,
+        seed: int = 1234,
+        prefix_sharing: bool = True,
+        pretrained: str | None = None,
+    ) -> None:
+        super().__init__()
+        folder = Path(pretrained) if pretrained else WEIGHTS
+        self.model = Llama(folder)
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.batch_size = None if batch_size in (None, "auto") else int(batch_size)
+        self.max_length = min(max_length or self.model.max_length, self.model.max_length)
+        self.max_gen_toks = max_gen_toks
+        self.seed = seed
+        self.prefix_sharing = prefix_sharing
+        self._device = "cpu"
+
+    @property
+    def eot_token_id(self) -> int:
+        return int(self.tokenizer.token_to_id(END_OF_TEXT))
+
+    @property
+    def tokenizer_name(self) -> str:
+        return "demo"
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
+    ) -> list[int]:
+        return list(self.tokenizer.encode(string, add_special_tokens=False).ids)
+
+    def tok_decode(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False))
+
+    def _encode_all(self, texts: Iterable[str]) -> dict[str, list[int]]:
+        """Encode many texts at once, equal ones only once."""
+        distinct = list(dict.fromkeys(texts))
+        coded = self.tokenizer.encode_batch(distinct, add_special_tokens=False)
+        return {text: list(code.ids) for text, code in zip(distinct, coded, strict=True)}
+
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        pairs = [move_spaces(*request.args) for request in requests]
+        codes = self._encode_all([text for c, rest in pairs for text in (c, c + rest)])
+        windows = [
+            split_pair(codes[context + rest], codes[context], self.prefix_token_id)
+            for context, rest in pairs
+        ]
+        encoded = [
+            (request.args, *window) for request, window in zip(requests, windows, strict=True)
+        ]
+        return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
+
+    def _loglikelihood_tokens(
+        self,
+        requests: list[tuple[tuple[str, str], list[int], list[int]]],
+        disable_tqdm: bool = False,
+        **kwargs: Any,
+    ) -> list[tuple[float, bool]]:
+        scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
+        windows = [(context, continuation) for _, context, continuation in requests]
+        with progress(len(requests), "Scoring continuations", disable=disable_tqdm) as bar:
+            for i, score in self._score(windows):
+                scores[i] = score
+                self.cache_hook.add_partial("loglikelihood", requests[i][0], score)
+                bar.update(1)
+        return scores
+
+    def _score(self, windows: Sequence[Window]) -> Iterator[tuple[int, tuple[float, bool]]]:
+        """Score continuations in the order that suits the model; yields number and score."""
+        fitted = [fit_window(*window, self.max_length) for window in windows]
+        filled = [i for i, (_, wanted) in enumerate(fitted) if wanted]
+        yield from ((i, (0.0, True)) for i, (_, wanted) in enumerate(fitted) if not wanted)
+        batches = plan(
+            [fitted[i][0] for i in filled],
+            [len(fitted[i][1]) for i in filled],
+            max_tokens=TREE_TOKENS if self.batch_size is None else None,
+            max_requests=self.batch_size,
+            share=self.prefix_sharing,
+        )
+        stem_tokens, stem = np.zeros(0, dtype=np.int64), None
+        for batch in batches:
+            if not np.array_equal(batch.stem, stem_tokens):
+                stem_tokens, stem = batch.stem, self.model.read_stem(batch.stem)
+            hidden, _ = self.model.read(batch, stem)
+            nodes, row = np.unique(batch.scored, return_inverse=True)
+            logits = log_softmax(self.model.logits(hidden[nodes]))
+            numbers = [filled[request] for request in batch.requests]
+            wanted = np.concatenate([fitted[i][1] for i in numbers]).astype(np.int64)
+            found = logits[row, wanted].astype(np.float64)
+            likeliest = logits.argmax(axis=1)[row] == wanted
+            for place, number in enumerate(numbers):
+                span = slice(batch.offsets[place], batch.offsets[place + 1])
+                yield number, (float(found[span].sum()), bool(likeliest[span].all()))
+
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        texts = [request.args[0] for request in requests]
+        codes = self._encode_all(texts)
+        windows: list[Window] = []
+        owner: list[int] = []
+        for i, text in enumerate(texts):
+            cut = rolling_windows(codes[text], self.prefix_token_id, self.max_length)
+            windows += cut
+            owner += [i] * len(cut)
+        parts: dict[int, dict[int, float]] = defaultdict(dict)
+        left = [owner.count(i) for i in range(len(texts))]
+        totals = [0.0] * len(texts)
+        with progress(len(texts), "Reading texts", unit="text", disable=disable_tqdm) as bar:
+            for i in (i for i, count in enumerate(left) if not count):
+                self.cache_hook.add_partial("loglikelihood_rolling", requests[i].args, 0.0)
+                bar.update(1)
+            for number, (score, _) in self._score(windows):
+                i = owner[number]
+                parts[i][number] = score
+                if len(parts[i]) == left[i]:
+                    totals[i] = sum(parts[i][n] for n in sorted(parts[i]))
+                    self.cache_hook.add_partial(
+                        "loglikelihood_rolling", requests[i].args, totals[i]
+                    )
+                    bar.update(1)
+        return totals
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        codes = self._encode_all([request.args[0] for request in requests])
+        wanted: dict[Generation, dict[str, list[int]]] = {}
+        for i, request in enumerate(requests):
+            context, settings = request.args
+            read = read_generation(settings, self.max_gen_toks)
+            wanted.setdefault(read, {}).setdefault(context, []).append(i)
+        answers = [""] * len(requests)
+        with progress(len(requests), "Generating answers", disable=disable_tqdm) as bar:
+            for settings, contexts in wanted.items():
+                for prompts in self._prompt_batches(contexts, codes, settings):
+                    for i, text in generate(
+                        self.model,
+                        self.tokenizer,
+                        prompts,
+                        settings,
+                        seed=self.seed,
+                        stop_token=self.eot_token_id,
+                        max_tokens=TREE_TOKENS,
+                    ):
+                        answers[i] = text
+                        self.cache_hook.add_partial("generate_until", requests[i].args, text)
+                        bar.update(1)
+        return answers
+
+    def _prompt_batches(
+        self, contexts: dict[str, list[int]], codes: dict[str, list[int]], settings: Generation
+    ) -> Iterator[list[Prompt]]:
+        """Prompts of similar length together, as many as give the wanted number of answers."""
+        room = self.max_length - settings.max_gen_toks
+        if room < 1:
+            raise ValueError(
+                f"max_gen_toks={settings.max_gen_toks} leaves no room for a context: the model "
+                f"reads at most {self.max_length} tokens"
+            )
+        prompts = [
+            Prompt(text, keep_end(codes[text], room) or [self.prefix_token_id], tuple(numbers))
+            for text, numbers in contexts.items()
+        ]
+        prompts.sort(key=lambda prompt: (len(prompt.requests), len(prompt.tokens), prompt.tokens))
+        batch: list[Prompt] = []
+        for prompt in prompts:
+            answers = (len(batch) + 1) * len(prompt.requests)
+            if batch and answers > (self.batch_size or ANSWERS_AT_ONCE):
+                yield batch
+                batch = []
+            batch.append(prompt)
+        if batch:
+            yield batch

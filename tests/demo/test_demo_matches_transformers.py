@@ -1,0 +1,98 @@
+"""The numpy model gives the scores and the greedy text that transformers gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lm_eval.models.conventions import (
+    cut_at_stop,
+    fit_window,
+    move_spaces,
+    rolling_windows,
+    split_pair,
+)
+from lm_eval.models.demo import DemoLM
+from lm_eval.models.demo.model import WEIGHTS
+from tests.demo.conftest import (
+    choice_requests,
+    documents,
+    pair_requests,
+    story_requests,
+    sum_requests,
+    word_requests,
+)
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return transformers.AutoTokenizer.from_pretrained(WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    model = transformers.AutoModelForCausalLM.from_pretrained(WEIGHTS, dtype=torch.float32)
+    return model.eval()
+
+
+def score(model: Any, windows: list[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
+    """Score windows in padded batches of similar length."""
+    fitted = [fit_window(*window, 1024) for window in windows]
+    order = sorted(range(len(fitted)), key=lambda i: len(fitted[i][0]))
+    scores: list[tuple[float, bool]] = [(0.0, True)] * len(fitted)
+    for start in range(0, len(order), 32):
+        batch = order[start : start + 32]
+        width = len(fitted[batch[-1]][0])
+        ids = torch.tensor([fitted[i][0] + [0] * (width - len(fitted[i][0])) for i in batch])
+        with torch.no_grad():
+            logs = torch.log_softmax(model(input_ids=ids).logits, dim=-1)
+        for row, i in enumerate(batch):
+            read, wanted = fitted[i]
+            own = logs[row, len(read) - len(wanted) : len(read)]
+            target = torch.tensor(wanted)
+            found = own[torch.arange(len(wanted)), target].double().sum().item()
+            scores[i] = found, bool((own.argmax(dim=-1) == target).all())
+    return scores
+
+
+@pytest.mark.parametrize("task", ["choice", "pairs", "lastword"])
+def test_log_likelihoods_of_every_request_agree(
+    task: str, demo: DemoLM, reference: Any, tokenizer: Any
+) -> None:
+    make = {"choice": choice_requests, "pairs": pair_requests, "lastword": word_requests}[task]
+    requests = make(documents(f"{task}_test"))
+    windows = []
+    for request in requests:
+        context, rest = move_spaces(*request.args)
+        whole = tokenizer(context + rest)["input_ids"]
+        windows.append(split_pair(whole, tokenizer(context)["input_ids"] if context else [], 0))
+    expected = score(reference, windows)
+    found = demo.loglikelihood(requests)
+    np.testing.assert_allclose(
+        [one for one, _ in found], [one for one, _ in expected], atol=1e-4, rtol=1e-6
+    )
+    assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
+
+
+def test_rolling_log_likelihoods_agree(demo: DemoLM, reference: Any, tokenizer: Any) -> None:
+    requests = story_requests(documents("stories_test"))
+    expected = []
+    for request in requests:
+        windows = rolling_windows(tokenizer(request.args[0])["input_ids"], 0, 1024)
+        expected.append(sum(one for one, _ in score(reference, windows)))
+    found = demo.loglikelihood_rolling(requests)
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-6)
+
+
+def test_greedy_answers_agree(demo: DemoLM, reference: Any, tokenizer: Any) -> None:
+    requests = sum_requests(documents("sums_test")[:40], {"until": ["\n"], "max_gen_toks": 40})
+    for request, found in zip(requests, demo.generate_until(requests), strict=True):
+        ids = torch.tensor([tokenizer(request.args[0])["input_ids"]])
+        out = reference.generate(ids, max_new_tokens=40, do_sample=False, pad_token_id=0)
+        text = tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
+        assert found == cut_at_stop(text, ["\n"])

@@ -1,0 +1,125 @@
+"""Write the demo tasks' documents, drawn from the held-out side of the little world."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tools.demo import lexicon as lex
+from tools.demo.draw import PEOPLE, a, pick
+from tools.demo.overlap import DATA
+from tools.demo.scenes import KINDS, Scene, ask, draw_scene
+from tools.demo.sentences import PHENOMENA, draw_pair
+from tools.demo.stories import PLOTS, draw_story, draw_tale
+from tools.demo.sums import draw_sum
+
+BENCHMARK_SEED = 7
+Doc = dict[str, Any]
+
+
+def choice(rng: random.Random, number: int) -> Doc:
+    """A scene, a question and four answers.
+
+    The right answer gives the full description and so does one wrong answer; two wrong answers are
+    short. A model that does not yet know how answers look here tends to prefer the short ones.
+    """
+    kind = KINDS[number % len(KINDS)]
+    while True:
+        scene = draw_scene(rng, test=True, sizes=(3, 4))
+        asked = ask(rng, scene, kind)
+        if asked is None or not asked.wrong:
+            continue
+        wrong = [asked.wrong[0]["full"]] + [other["short"] for other in asked.wrong[1:]]
+        while len(wrong) < 3:
+            extra = _absent(rng, scene, kind)
+            if extra not in wrong:
+                wrong.append(extra)
+        choices = [asked.answer["full"], *wrong]
+        rng.shuffle(choices)
+        return {
+            "scene": scene.text,
+            "question": asked.question,
+            "choices": choices,
+            "answer": choices.index(asked.answer["full"]),
+            "kind": kind,
+        }
+
+
+def _absent(rng: random.Random, scene: Scene, kind: str) -> str:
+    """A short answer of the right sort that the scene does not mention."""
+    while True:
+        if kind.startswith("where"):
+            place = pick(rng, lex.PLACES)
+            word, answer = place.noun, f"{place.prep} the {place.noun}"
+        elif kind.startswith("who"):
+            word = answer = pick(rng, PEOPLE).name
+        else:
+            word = pick(rng, lex.THINGS).one
+            answer = a(word)
+        if word not in scene.text:
+            return answer
+
+
+def pairs(rng: random.Random, number: int) -> Doc:
+    phenomenon = list(PHENOMENA)[number % len(PHENOMENA)]
+    pair = draw_pair(rng, phenomenon, test=True)
+    return {"good": pair.good, "bad": pair.bad, "phenomenon": phenomenon}
+
+
+def lastword(rng: random.Random, number: int) -> Doc:
+    plot = list(PLOTS)[number % len(PLOTS)]
+    context, _, word = draw_story(rng, test=True, plots=(plot,)).text.rpartition(" ")
+    return {"context": context, "word": word.rstrip("."), "plot": plot}
+
+
+def stories(rng: random.Random, number: int) -> Doc:
+    """A tale of some chapters; every fourth is longer than the model's context."""
+    return {"text": draw_tale(rng, 12 if number % 4 == 3 else 1 + number % 4, test=True)}
+
+
+def sums(rng: random.Random, number: int) -> Doc:
+    drawn = draw_sum(rng, test=True, steps=1 if number % 5 < 3 else 2)
+    return {"question": drawn.question, "working": drawn.working, "answer": str(drawn.number)}
+
+
+FILES: dict[str, tuple[Callable[[random.Random, int], Doc], int]] = {
+    "choice_test": (choice, 240),
+    "choice_fewshot": (choice, 40),
+    "pairs_test": (pairs, 360),
+    "lastword_test": (lastword, 240),
+    "stories_test": (stories, 40),
+    "sums_test": (sums, 200),
+    "sums_fewshot": (sums, 40),
+}
+
+
+def make() -> dict[str, list[Doc]]:
+    """Make every file's documents; no document occurs twice in the benchmark."""
+    seen: set[str] = set()
+    made: dict[str, list[Doc]] = {}
+    for name, (maker, count) in FILES.items():
+        rng = random.Random(f"benchmark {BENCHMARK_SEED} {name}")
+        docs: list[Doc] = []
+        while len(docs) < count:
+            doc = maker(rng, len(docs))
+            text = json.dumps(doc, ensure_ascii=False)
+            if text not in seen:
+                seen.add(text)
+                docs.append(doc)
+        made[name] = docs
+    return made
+
+
+def write(folder: Path = DATA) -> None:
+    """Write the benchmark's files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, docs in make().items():
+        lines = "".join(json.dumps(doc, ensure_ascii=False) + "\n" for doc in docs)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
