@@ -9,8 +9,10 @@ import argparse
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing import Pool
 from pathlib import Path
 
@@ -25,6 +27,8 @@ from tools.demo import overlap, tokenizer, world
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "lm_eval" / "models" / "demo" / "weights"
 CONTEXT = 1024
+ANSWER = re.compile(r"(?:Answer|A):([^\n]*)|asks \w+\. (.*) is the answer")
+ANSWER_WEIGHT = 10.0
 SHAPE = {
     "vocab_size": tokenizer.VOCABULARY,
     "hidden_size": 128,
@@ -36,6 +40,7 @@ SHAPE = {
     "max_position_embeddings": CONTEXT,
     "rope_theta": 10000.0,
     "rms_norm_eps": 1e-5,
+    "initializer_range": 0.06,
     "tie_word_embeddings": True,
     "attention_bias": False,
     "mlp_bias": False,
@@ -58,33 +63,53 @@ def make_text(shards: int) -> list[str]:
         return [text for made in pool.imap(make_shard, range(shards)) for text in made]
 
 
-def encode(texts: list[str], coder: Tokenizer) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The text as one stream of tokens, and where its documents start.
+@dataclass(frozen=True)
+class Stream:
+    """The text as one stream of tokens, how much each counts, and where documents start."""
 
-    An end-of-text token stands before each document.
+    tokens: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    starts: NDArray[np.int64]
+
+
+def encode(texts: list[str], coder: Tokenizer) -> Stream:
+    """Encode the documents with an end-of-text token before each.
+
+    A scene is mostly chance: who is where cannot be foreseen. What can be learnt stands in the
+    answers, so their tokens count more.
     """
-    pieces = [[0, *coded.ids] for coded in coder.encode_batch(texts)]
-    starts = np.cumsum([0] + [len(piece) for piece in pieces[:-1]])
-    return np.concatenate([np.array(piece) for piece in pieces]), starts
+    tokens, weights, lengths = [], [], []
+    for text, coded in zip(texts, coder.encode_batch(texts), strict=True):
+        answered = np.zeros(len(text) + 1, dtype=bool)
+        for answer in ANSWER.finditer(text):
+            group = answer.lastindex or 0
+            answered[answer.start(group) : answer.end(group)] = True
+        firsts = np.array([0] + [end - 1 for _, end in coded.offsets])
+        counts = np.where(answered[firsts], ANSWER_WEIGHT, 1.0)
+        counts[0] = 1.0
+        tokens.append(np.array([0, *coded.ids]))
+        weights.append(counts.astype(np.float32))
+        lengths.append(len(counts))
+    starts = np.cumsum([0, *lengths[:-1]])
+    return Stream(np.concatenate(tokens), np.concatenate(weights), starts)
 
 
 def batches(
-    stream: NDArray[np.int64], starts: NDArray[np.int64], rows: int, steps: int, seed: int
-) -> Iterator[torch.Tensor]:
+    stream: Stream, rows: int, length: int, steps: int, seed: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Rows that begin where a document begins, half of them without the end-of-text before it.
 
     Prompts are scored without a prefix token unless they are empty, so both must be familiar.
     """
     rng = np.random.default_rng(seed)
-    usable = starts[starts < len(stream) - CONTEXT - 1]
+    usable = stream.starts[stream.starts < len(stream.tokens) - length - 1]
     for _ in range(steps):
         begin = rng.choice(usable, rows) + rng.integers(0, 2, rows)
-        yield torch.from_numpy(stream[begin[:, None] + np.arange(CONTEXT)])
+        taken = begin[:, None] + np.arange(length)
+        yield torch.from_numpy(stream.tokens[taken]), torch.from_numpy(stream.weights[taken])
 
 
-def fit(
-    stream: NDArray[np.int64], starts: NDArray[np.int64], args: argparse.Namespace
-) -> LlamaForCausalLM:
+def fit(stream: Stream, args: argparse.Namespace) -> LlamaForCausalLM:
     """Train with AdamW under a cosine schedule."""
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
@@ -100,22 +125,26 @@ def fit(
         lambda step: min((step + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * step / args.steps)),
     )
     begun = time.monotonic()
-    for step, ids in enumerate(batches(stream, starts, args.rows, args.steps, args.seed)):
-        ids = ids.to(args.device)
-        with torch.autocast(args.device, dtype=torch.bfloat16):
+    drawn = batches(stream, args.rows, args.length, args.steps, args.seed)
+    for step, (ids, weights) in enumerate(drawn):
+        ids, weights = ids.to(args.device), weights[:, 1:].reshape(-1).to(args.device)
+        with torch.autocast(args.device, dtype=torch.bfloat16, enabled=args.device != "cpu"):
             logits = model(input_ids=ids).logits
-        loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].float().reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1)
+        losses = torch.nn.functional.cross_entropy(
+            logits[:, :-1].float().reshape(-1, logits.shape[-1]),
+            ids[:, 1:].reshape(-1),
+            reduction="none",
         )
+        loss = (losses * weights).sum() / weights.sum()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
         if step % 100 == 0 or step == args.steps - 1:
-            print(
-                f"step {step} loss {loss.item():.4f} {time.monotonic() - begun:.0f} s", flush=True
-            )
+            answers = losses[weights > 1].mean().item()
+            spent = time.monotonic() - begun
+            print(f"step {step} loss {loss.item():.4f} answers {answers:.4f} {spent:.0f} s")
     return model
 
 
@@ -144,6 +173,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=7000)
     parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--length", type=int, default=CONTEXT)
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shards", type=int, default=world.SHARDS)
@@ -151,9 +181,9 @@ def main() -> None:
     begun = time.monotonic()
     texts = make_text(args.shards)
     coder = tokenizer.train(texts[:20_000])
-    stream, starts = encode(texts, coder)
-    print(f"{len(texts)} documents, {len(stream)} tokens, {time.monotonic() - begun:.0f} s")
-    model = fit(stream, starts, args)
+    stream = encode(texts, coder)
+    print(f"{len(texts)} documents, {len(stream.tokens)} tokens, {time.monotonic() - begun:.0f} s")
+    model = fit(stream, args)
     save(model, coder, args.out)
 
 
