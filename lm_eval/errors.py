@@ -50,7 +50,7 @@ def located(error: EvalError, where: object) -> EvalError:
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like `name`, best first."""
-    names = list(known)
+    name, names = str(name), [str(other) for other in known]
     close = difflib.get_close_matches(name, names, n=count, cutoff=0.6)
     holding = sorted((other for other in names if name and name in other), key=len)
     return list(dict.fromkeys([*close, *holding]))[:count]

@@ -141,7 +141,7 @@ def test_a_chat_template_the_model_has_not_is_explained(lm_eval_command: Command
         ("task: t\ninclude: t.yaml\n", "in a circle"),
         ("- task\n", "expected `key: value` lines"),
         ("note: nothing here\n", "defines no task or group"),
-        ("task: t\noutput_type: guess\n", "output_type 'guess'"),
+        ("task: t\noutput_type: guess\n", "output_type must be one of"),
         ("task: t\ndoc_to_text: !function gone.f\n", "there is no file"),
         ("task: t\nmetric_list: [{metric: acccc}]\n", "unknown metric 'acccc'"),
         ("task: t\nmetric_list: [{aggregation: mean}]\n", "needs a `metric`"),

@@ -238,7 +238,9 @@ def test_formats_apply_in_groups(library: Folder) -> None:
     library.write(
         "_bench.yaml",
         f"group: my_benchmark\ntask:\n  - task: subtask_a@mcqa\n{INLINE}"
-        f"  - task: subtask_b\n    formats: generate\n{INLINE}".replace("cb/", f"{library.path}/cb/"),
+        f"  - task: subtask_b\n    formats: generate\n{INLINE}".replace(
+            "cb/", f"{library.path}/cb/"
+        ),
     )
     tasks, _ = load(library, "my_benchmark")
     lettered, generated = tasks.values()
@@ -292,9 +294,7 @@ def test_a_group_file_is_made_regular() -> None:
     assert group.to_dict() == {
         "group": "g",
         "task": ["cb"],
-        "aggregate_metric_list": [
-            {"metric": "acc", "aggregation": "mean", "weight_by_size": True}
-        ],
+        "aggregate_metric_list": [{"metric": "acc", "aggregation": "mean", "weight_by_size": True}],
     }
 
 
@@ -360,9 +360,7 @@ def test_a_function_can_join_scores(library: Folder) -> None:
 
 def test_metadata_sets_the_shown_number_of_examples(library: Folder) -> None:
     stand_in(library, "prompted", extra="")
-    library.write(
-        "_g.yaml", "group: g\ntask: [cb]\nmetadata: {version: 1.0, num_fewshot: 3}\n"
-    )
+    library.write("_g.yaml", "group: g\ntask: [cb]\nmetadata: {version: 1.0, num_fewshot: 3}\n")
     assert evaluate(library, "g")["n-shot"]["g"] == 3
 
 
@@ -373,8 +371,11 @@ def test_a_file_can_build_on_another(library: Folder) -> None:
     base = (library.path / "cb" / "cb.yaml").read_text().replace("task: cb\n", "")
     library.write("cb/_base", base)
     library.write("cb/loud.yaml", 'include: _base\ntask: loud\ndoc_to_text: "{{question}}!"\n')
-    library.write("far/quiet.yaml", "include: ../cb/loud.yaml\ntask: quiet\ndataset_kwargs: "
-                  "{data_files: {test: ../cb/questions.jsonl}}\n")
+    library.write(
+        "far/quiet.yaml",
+        "include: ../cb/loud.yaml\ntask: quiet\ndataset_kwargs: "
+        "{data_files: {test: ../cb/questions.jsonl}}\n",
+    )
     library.write("far/full.yaml", f"include: {library.path}/far/quiet.yaml\ntask: full\n")
     tasks, _ = load(library, "loud", "quiet", "full")
     assert {task.doc_to_text(task.eval_docs[0]) for task in tasks.values()} == {"cb 0?!"}
@@ -502,7 +503,9 @@ def test_a_task_may_be_asked_for_by_tag_pattern_path_or_dictionary(library: Fold
     assert list(load(library, str(library.path / "cb" / "cb.yaml"))[0]) == ["cb"]
     mine = {"task": "mine", "dataset_path": "json", "test_split": "test", "doc_to_text": "question"}
     files = {"data_files": {"test": str(library.path / "cb" / "questions.jsonl")}}
-    assert list(load(library, {**mine, "dataset_kwargs": files, "doc_to_target": "x"})[0]) == ["mine"]
+    assert list(load(library, {**mine, "dataset_kwargs": files, "doc_to_target": "x"})[0]) == [
+        "mine"
+    ]
 
 
 def test_a_format_may_be_asked_for_by_name(library: Folder) -> None:

@@ -48,11 +48,11 @@ def published_config(manager: Any, entry: Any) -> Any:
 def our_config(manager: Any, entry: Any) -> Any:
     from lm_eval.config.task import TaskConfig
     from lm_eval.config.yaml_file import load_yaml_file
-    from lm_eval.tasks.build import Builder, _known_fields
+    from lm_eval.tasks.build import Builder, known_fields
 
     file = load_yaml_file(entry.path)
     values = Builder(manager.task_index).configure(entry, file)
-    return values if "class" in values else TaskConfig(**_known_fields(values, file))
+    return values if "class" in values else TaskConfig(**known_fields(values, file))
 
 
 def dump(tasks: str, out: str) -> None:

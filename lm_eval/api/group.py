@@ -35,7 +35,7 @@ class Group:
         return cls(
             name=settled.group,
             alias=settled.group_alias,
-            aggregate_metric_list=settled.aggregate_metric_list,
+            aggregate_metric_list=settled.aggregates,
             metadata=settled.metadata,
             _config=settled,
         )

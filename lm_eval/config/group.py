@@ -40,9 +40,9 @@ class GroupConfig:
 
     group: str
     group_alias: str | None = None
-    task: list[str | dict[str, Any]] | None = None
+    task: str | list[str | dict[str, Any]] | None = None
     include: str | dict[str, Any] | None = None
-    aggregate_metric_list: list[AggMetricConfig] | None = None
+    aggregate_metric_list: dict[str, Any] | list[Any] | None = None
     metadata: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -72,6 +72,16 @@ class GroupConfig:
                 f"group {self.group!r}: aggregate_metric_list takes metric, filter_list, "
                 f"aggregation and weight_by_size; got {sorted(item)}."
             ) from error
+
+    @property
+    def members(self) -> list[str | dict[str, Any]]:
+        return [self.task] if isinstance(self.task, str) else list(self.task or [])
+
+    @property
+    def aggregates(self) -> list[AggMetricConfig] | None:
+        """The metrics to join, in their settled form."""
+        metrics = self.aggregate_metric_list
+        return None if metrics is None else [self._metric(item) for item in metrics]
 
     def to_dict(self, keep_callable: bool = False) -> dict[str, Any]:
         """The configuration as plain data, unset fields left out."""

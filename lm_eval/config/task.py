@@ -27,9 +27,9 @@ class FewshotConfig:
     process_docs: Callable[..., Any] | None = None
     fewshot_indices: list[int] | None = None
     samples: list[dict[str, Any]] | Callable[[], list[dict[str, Any]]] | None = None
-    doc_to_text: Template | None = None
+    doc_to_text: Template | int | None = None
     doc_to_choice: Template | dict[str, str] | list[str] | None = None
-    doc_to_target: Template | None = None
+    doc_to_target: Template | int | list[Any] | None = None
     gen_prefix: str | None = None
     fewshot_delimiter: str | None = None
     target_delimiter: str | None = None
@@ -70,10 +70,10 @@ class TaskConfig(dict):  # type: ignore[type-arg]
     fewshot_split: str | None = None
     process_docs: Callable[..., Any] | None = None
     # prompts
-    doc_to_text: Template | None = None
-    doc_to_target: Template | None = None
-    doc_to_image: Template | None = None
-    doc_to_audio: Template | None = None
+    doc_to_text: Template | int | None = None
+    doc_to_target: Template | int | list[Any] | None = None
+    doc_to_image: Template | list[Any] | None = None
+    doc_to_audio: Template | list[Any] | None = None
     unsafe_code: bool = False
     doc_to_choice: Template | dict[str, str] | list[str] | None = None
     process_results: Template | None = None
@@ -91,7 +91,7 @@ class TaskConfig(dict):  # type: ignore[type-arg]
     repeats: int = 1
     filter_list: list[dict[str, Any]] | None = None
     should_decontaminate: bool = False
-    doc_to_decontamination_query: str | None = None
+    doc_to_decontamination_query: Template | None = None
     gen_prefix: str | None = None
     metadata: dict[str, Any] | None = None
 

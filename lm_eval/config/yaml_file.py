@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,7 @@ def load_yaml(
     """The merged content as a dictionary, its functions looked up unless told otherwise."""
     resolved = Path(path).expanduser().resolve()
     values = load_yaml_file(resolved).values if recursive else parse_yaml(resolved)[0]
-    return resolve_functions(values) if resolve_func else values
+    return resolve_functions(values) if resolve_func else copy.deepcopy(values)
 
 
 def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
@@ -77,7 +79,21 @@ def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
 
 
 def parse_yaml(path: Path) -> tuple[dict[str, Any], dict[str, Source]]:
-    """One file by itself: its content, and where each top-level key stands."""
+    """One file by itself: its content, and where each top-level key stands.
+
+    What is inside the content is shared between calls, since hundreds of tasks may include one
+    file: `resolve_functions` makes a copy before anybody changes anything.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
+    values, sources = _parse(path, status.st_mtime_ns, status.st_size)
+    return dict(values), sources
+
+
+@lru_cache(maxsize=512)
+def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[str, Source]]:
 
     class Loader(_Base):  # type: ignore[misc]
         """A loader that knows which folder its functions are relative to."""

@@ -66,6 +66,8 @@ def _choose(entry: Any, chosen: ChosenMetrics, scored_by_task: bool) -> None:
     if not isinstance(entry, Mapping) or "metric" not in entry:
         raise ConfigError(f"each entry needs a `metric`; this one has none: {entry!r}.")
     metric = entry["metric"]
+    if not isinstance(metric, str) and not callable(metric):
+        raise ConfigError(f"`metric` must be a name or a !function, not {metric!r}.")
     name = metric if isinstance(metric, str) else metric.__name__
     if scored_by_task:
         # The task's own process_results gives the values; the name need not be registered.

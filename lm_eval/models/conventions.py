@@ -7,7 +7,7 @@ functions over strings and lists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,18 +59,34 @@ def fit_window(context: list[int], continuation: list[int], max_length: int) -> 
     return read, continuation[-len(read) :] if continuation else []
 
 
-def rolling_windows(tokens: list[int], prefix: int, max_length: int) -> list[Window]:
-    """Cut a text into windows of context and continuation that predict every token once.
+def get_rolling_token_windows(
+    token_list: list[int], prefix_token: int, max_seq_len: int, context_len: int = 1
+) -> Iterator[Window]:
+    """Cut a text into windows `(read, predicted)` that predict every token once.
 
-    The first window is conditioned on the prefix token alone. Each later one predicts the next
-    `max_length` tokens from the single token before them; the last one predicts what is left and
-    is given as much context as fits.
+    The first window is conditioned on the prefix token alone. Each later one repeats at least
+    `context_len` tokens; the last predicts what is left and is given as much context as fits.
     """
-    windows = [([prefix], tokens[:max_length])] if tokens else []
-    for start in range(max_length, len(tokens), max_length):
-        end = min(start + max_length, len(tokens))
-        windows.append((tokens[end - max_length - 1 : start], tokens[start:end]))
-    return windows
+    first = token_list[:max_seq_len]
+    if first:
+        yield [prefix_token, *first[:-1]], first
+    start = len(first)
+    while start < len(token_list):
+        end = min(start + max_seq_len - context_len + 1, len(token_list))
+        yield token_list[end - max_seq_len - 1 : end - 1], token_list[start:end]
+        start = end
+
+
+def make_disjoint_window(pair: Window) -> Window:
+    """A window's context alone, and what it predicts."""
+    read, predicted = pair
+    return read[: len(read) - len(predicted) + 1], predicted
+
+
+def rolling_windows(tokens: list[int], prefix: int, max_length: int) -> list[Window]:
+    """A text's windows of context and continuation, without overlap but for the token before."""
+    windows = get_rolling_token_windows(tokens, prefix, max_length)
+    return [make_disjoint_window(window) for window in windows]
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> str:

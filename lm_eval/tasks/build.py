@@ -13,7 +13,8 @@ from lm_eval.api.group import Group
 from lm_eval.api.task import Task
 from lm_eval.config.functions import resolve_functions
 from lm_eval.config.group import GroupConfig
-from lm_eval.config.task import TASK_FIELDS
+from lm_eval.config.task import TaskConfig
+from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
 from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion
 from lm_eval.prompts.formats import apply_format
@@ -119,9 +120,14 @@ class Builder:
             make = values.pop("class", None)
             if make is not None:
                 return _python_task(make, values)
-            return ConfigurableTask(config=_known_fields(values, file))
+            return ConfigurableTask(config=known_fields(values, file))
         except EvalError as error:
             raise located(error, file.path if entry.path else None) from error
+        except Exception as error:  # from code in the task folder, mostly
+            kind = type(error).__name__
+            raise ConfigError(
+                f"{file.path}: task {entry.name!r} cannot be built: {kind}: {error}"
+            ) from error
 
     def configure(
         self, entry: Entry, file: YamlFile, overrides: Overrides | None = None
@@ -151,7 +157,7 @@ class Builder:
             raise located(error, file.path) from error
         config.metadata = {**(config.metadata or {}), **self.metadata}
         group = Group.from_config(config)
-        for number, member in enumerate(config.task or []):
+        for number, member in enumerate(config.members):
             for child in self._member(file, number, member, {**file.defaults, **overrides}):
                 group.add(child)
         return group
@@ -288,13 +294,18 @@ def _load(entry: Entry) -> YamlFile:
     return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
 
 
-def _known_fields(values: Mapping[str, Any], file: YamlFile) -> dict[str, Any]:
-    """The fields a task has; others are named and left out."""
-    for key in values:
-        if key not in TASK_FIELDS:
-            close = suggestion(key, TASK_FIELDS)
+def known_fields(values: Mapping[str, Any], file: YamlFile) -> dict[str, Any]:
+    """The fields a task has, each of its type; others are named and left out."""
+    known = field_types(TaskConfig)
+    for key, value in values.items():
+        if key not in known:
+            close = suggestion(key, known)
             logger.warning("%s: unknown key %r is ignored.%s", file.where(key), key, close)
-    return {k: v for k, v in values.items() if k in TASK_FIELDS}
+        elif not conforms(value, known[key]):
+            raise ConfigError(
+                f"{file.where(key)}: {key} must be {describe(known[key])}, not {value!r}."
+            )
+    return {k: v for k, v in values.items() if k in known}
 
 
 def _python_task(make: Any, values: dict[str, Any]) -> Task:

@@ -32,7 +32,7 @@ class Entry:
     """What a name stands for: a YAML file, or for a tag the tasks that carry it.
 
     A task's or group's `tags` are those it carries itself. `cfg` holds a configuration that was
-    given as a dictionary and has no file.
+    given as a dictionary and has no file. `rivals` are files that claim the name too, in vain.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Entry:
     path: str | None = None
     cfg: dict[str, Any] | None = None
     tags: set[str] = field(default_factory=set)
+    rivals: list[str] = field(default_factory=list)
 
     @property
     def yaml_path(self) -> Path | None:
@@ -82,11 +83,12 @@ def _index_folder(root: Path) -> Index:
     stored = index_store.load_names(root, states, _state)
     if stored is not None:
         return {
-            name: Entry(name, Kind(kind), path, tags=set(tags)) for name, kind, path, tags in stored
+            name: Entry(name, Kind(kind), path, tags=set(tags), rivals=rivals)
+            for name, kind, path, tags, rivals in stored
         }
     scans = _Scans(index_store.load_scans(root), states)
     index = _read_names(sorted(states), scans)
-    names = [(e.name, e.kind.value, e.path, sorted(e.tags)) for e in index.values()]
+    names = [(e.name, e.kind.value, e.path, sorted(e.tags), e.rivals) for e in index.values()]
     index_store.save(root, scans.states, scans.found, names)
     return index
 
@@ -104,6 +106,7 @@ def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
             taken = index[name].path or "a tag of that name"
             level = logging.DEBUG if kind is Kind.GROUP else logging.WARNING
             logger.log(level, "%s: the name %r is taken already, by %s.", path, name, taken)
+            index[name].rivals.append(path)
             continue
         tags = found.tags or ()
         index[name] = Entry(name, kind, path, tags=set(tags))

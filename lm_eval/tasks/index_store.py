@@ -20,10 +20,10 @@ from lm_eval.tasks.scan import Scan
 State = tuple[int, int]
 #: What a file held when it was in that state; None where it was not YAML.
 Scans = dict[str, tuple[State, Scan | None]]
-#: Name, kind, path and tags of an entry.
-Name = tuple[str, str, str | None, list[str]]
+#: Name, kind, path, tags and rivals of an entry.
+Name = tuple[str, str, str | None, list[str], list[str]]
 
-_FORMAT = "lm_eval task index 1"
+_FORMAT = "lm_eval task index 2"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError)
 
 

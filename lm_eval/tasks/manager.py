@@ -140,6 +140,19 @@ class TaskManager:
             return self._index[name], {k: v for k, v in config.items() if k != "task"}
         return Entry(str(name), kind, None, cfg=config), {}
 
+    def entries(self, name: str) -> list[Entry]:
+        """What a name, path or pattern leads to, found but not built."""
+        base = name.partition("@")[0].partition("::")[0]
+        if base in self._index:
+            return [self._index[base]]
+        path = Path(name).expanduser()
+        if path.suffix in (".yaml", ".yml") or path.is_file():
+            return [_entry_of_file(path)]
+        names = self.match_tasks([name])
+        if not names:
+            raise unknown_task(name, self._index)
+        return [self._index[found] for found in names]
+
     def load_task_or_group(self, task_list: Any) -> dict[Any, Any]:
         """The older, nested form: `{ConfigurableGroup: {name: Task}, name: Task}`."""
         nested: dict[Any, Any] = {}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lm_eval.api.instance import Instance
 from lm_eval.models.conventions import (
     cut_at_stop,
     fit_window,
@@ -16,14 +17,8 @@ from lm_eval.models.conventions import (
 )
 from lm_eval.models.demo import DemoLM
 from lm_eval.models.demo.model import WEIGHTS
-from tests.demo.conftest import (
-    choice_requests,
-    documents,
-    pair_requests,
-    story_requests,
-    sum_requests,
-    word_requests,
-)
+from lm_eval.tasks import TaskManager
+from tests.demo.conftest import instance
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -60,12 +55,19 @@ def score(model: Any, windows: list[tuple[list[int], list[int]]]) -> list[tuple[
     return scores
 
 
-@pytest.mark.parametrize("task", ["choice", "pairs", "lastword"])
+def requests_of(name: str) -> list[Instance]:
+    """The very requests that evaluating a demo task asks."""
+    task = TaskManager().load(name)["tasks"][name]
+    task.set_fewshot_seed(1234)
+    task.build_all_requests()
+    return task.instances
+
+
+@pytest.mark.parametrize("name", ["demo_choice", "demo_pairs", "demo_lastword"])
 def test_log_likelihoods_of_every_request_agree(
-    task: str, demo: DemoLM, reference: Any, tokenizer: Any
+    name: str, demo: DemoLM, reference: Any, tokenizer: Any
 ) -> None:
-    make = {"choice": choice_requests, "pairs": pair_requests, "lastword": word_requests}[task]
-    requests = make(documents(f"{task}_test"))
+    requests = requests_of(name)
     windows = []
     for request in requests:
         context, rest = move_spaces(*request.args)
@@ -80,7 +82,7 @@ def test_log_likelihoods_of_every_request_agree(
 
 
 def test_rolling_log_likelihoods_agree(demo: DemoLM, reference: Any, tokenizer: Any) -> None:
-    requests = story_requests(documents("stories_test"))
+    requests = requests_of("demo_stories")
     expected = []
     for request in requests:
         windows = rolling_windows(tokenizer(request.args[0])["input_ids"], 0, 1024)
@@ -89,10 +91,26 @@ def test_rolling_log_likelihoods_agree(demo: DemoLM, reference: Any, tokenizer: 
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-6)
 
 
-def test_greedy_answers_agree(demo: DemoLM, reference: Any, tokenizer: Any) -> None:
-    requests = sum_requests(documents("sums_test")[:40], {"until": ["\n"], "max_gen_toks": 40})
-    for request, found in zip(requests, demo.generate_until(requests), strict=True):
-        ids = torch.tensor([tokenizer(request.args[0])["input_ids"]])
-        out = reference.generate(ids, max_new_tokens=40, do_sample=False, pad_token_id=0)
-        text = tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
-        assert found == cut_at_stop(text, ["\n"])
+def test_greedy_answers_to_every_request_agree(
+    demo: DemoLM, reference: Any, tokenizer: Any
+) -> None:
+    greedy = {"until": ["\n"], "max_gen_toks": 40, "do_sample": False}
+    requests = [
+        instance("generate_until", request.args[0], greedy) for request in requests_of("demo_sums")
+    ]
+    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.eos_token
+    expected: list[str] = []
+    for start in range(0, len(requests), 50):
+        batch = [request.args[0] for request in requests[start : start + 50]]
+        ids = tokenizer(batch, return_tensors="pt", padding=True)
+        out = reference.generate(
+            input_ids=ids["input_ids"],
+            attention_mask=ids["attention_mask"],
+            max_new_tokens=40,
+            do_sample=False,
+            pad_token_id=0,
+        )
+        answers = out[:, ids["input_ids"].shape[1] :]
+        expected += tokenizer.batch_decode(answers, skip_special_tokens=True)
+    found = demo.generate_until(requests)
+    assert found == [cut_at_stop(text, ["\n"]) for text in expected]

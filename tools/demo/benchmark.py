@@ -23,8 +23,9 @@ Doc = dict[str, Any]
 def choice(rng: random.Random, number: int) -> Doc:
     """A scene, a question and four answers.
 
-    The right answer gives the full description and so does one wrong answer; two wrong answers are
-    short. A model that does not yet know how answers look here tends to prefer the short ones.
+    The right answer gives the full description. One wrong answer is true of somebody else in the
+    scene, in its short form every other time: a model that does not yet know how answers look here
+    tends to prefer the short one. The scene does not mention the other two.
     """
     kind = KINDS[number % len(KINDS)]
     while True:
@@ -32,12 +33,17 @@ def choice(rng: random.Random, number: int) -> Doc:
         asked = ask(rng, scene, kind)
         if asked is None or not asked.wrong:
             continue
-        wrong = [asked.wrong[0]["full"]] + [other["short"] for other in asked.wrong[1:]]
-        while len(wrong) < 3:
-            extra = _absent(rng, scene, kind)
-            if extra not in wrong:
-                wrong.append(extra)
-        choices = [asked.answer["full"], *wrong]
+        absent: list[str] = []
+        while len(asked.wrong) + len(absent) < 3:
+            extra = _absent(rng, scene, kind, "short")
+            if extra not in absent:
+                absent.append(extra)
+        # Wrong answers have draws of their own: scenes and questions stay what they are, and with
+        # them the training text, when wrong answers are chosen differently.
+        aside = random.Random(f"{scene.text} {asked.question}")
+        absent = absent or [_absent(aside, scene, kind, "short")]
+        present = aside.choice(asked.wrong)[("full", "short")[number % 2]]
+        choices = [asked.answer["full"], present, _absent(aside, scene, kind, "full"), absent[0]]
         rng.shuffle(choices)
         return {
             "scene": scene.text,
@@ -48,19 +54,26 @@ def choice(rng: random.Random, number: int) -> Doc:
         }
 
 
-def _absent(rng: random.Random, scene: Scene, kind: str) -> str:
-    """A short answer of the right sort that the scene does not mention."""
+def _absent(rng: random.Random, scene: Scene, kind: str, style: str) -> str:
+    """An answer of the right sort that the scene does not mention."""
     while True:
         if kind.startswith("where"):
             place = pick(rng, lex.PLACES)
             word, answer = place.noun, f"{place.prep} the {place.noun}"
+            tails = list(lex.PLACE_TAILS)
         elif kind.startswith("who"):
             word = answer = pick(rng, PEOPLE).name
+            tails = [f"the {job.one}" for job in lex.JOBS]
         else:
             word = pick(rng, lex.THINGS).one
-            answer = a(word)
-        if word not in scene.text:
+            answer, tails = a(word), list(lex.THING_TAILS)
+        if word in scene.text:
+            continue
+        if style == "short":
             return answer
+        if kind == "what_has":
+            answer = f"{a(rng.choice(lex.COLOURS))} {word}"
+        return f"{answer} {rng.choice(tails)}"
 
 
 def pairs(rng: random.Random, number: int) -> Doc:

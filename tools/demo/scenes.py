@@ -201,7 +201,9 @@ def _ask_any(rng: random.Random, scene: Scene) -> Asked:
 
 def _ask_many(rng: random.Random, scene: Scene, count: int) -> list[Asked]:
     """Different questions of one scene: answers are what there is to learn, so they are dense."""
-    asked = {question.question: question for question in (_ask_any(rng, scene) for _ in range(count))}
+    asked = {
+        question.question: question for question in (_ask_any(rng, scene) for _ in range(count))
+    }
     return list(asked.values())
 
 

@@ -115,10 +115,11 @@ def fit(stream: Stream, args: argparse.Namespace) -> LlamaForCausalLM:
     torch.set_float32_matmul_precision("high")
     model = LlamaForCausalLM(LlamaConfig(**SHAPE)).to(args.device)
     groups = [
-        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.1},
+        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.05},
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
     ]
-    optimiser = torch.optim.AdamW(groups, lr=args.rate, betas=(0.9, 0.98))
+    fused = args.device == "cuda"
+    optimiser = torch.optim.AdamW(groups, lr=args.rate, betas=(0.9, 0.98), fused=fused)
     warm = max(1, min(200, args.steps // 10))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser,
@@ -171,10 +172,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=WEIGHTS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--steps", type=int, default=7000)
-    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=6600)
+    parser.add_argument("--rows", type=int, default=48)
     parser.add_argument("--length", type=int, default=CONTEXT)
-    parser.add_argument("--rate", type=float, default=3e-3)
+    parser.add_argument("--rate", type=float, default=1.5e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shards", type=int, default=world.SHARDS)
     args = parser.parse_args()

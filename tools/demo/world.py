@@ -11,7 +11,7 @@ from tools.demo.stories import story_document
 from tools.demo.sums import sum_document
 
 TRAINING_SEED = 20
-SHARDS = 60
+SHARDS = 120
 SHARD_DOCUMENTS = 2_500
 
 KINDS: dict[str, tuple[Callable[[random.Random], str], float]] = {

@@ -1,0 +1,62 @@
+"""Check a value from a YAML file against a field's type, and describe the type to its author."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal, Union
+
+from lm_eval.config.functions import FunctionRef
+
+_PLAIN = {str: "text", int: "a number", float: "a number", bool: "true or false"}
+
+
+@cache
+def field_types(schema: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields, forward references resolved."""
+    hints = typing.get_type_hints(schema)
+    return {f.name: hints[f.name] for f in dataclasses.fields(schema)}
+
+
+def conforms(value: Any, hint: Any) -> bool:
+    """Whether a YAML value is of a type. A function, resolved or not, is a `Callable`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or dataclasses.is_dataclass(hint):
+        return True
+    if hint is None or hint is type(None):
+        return value is None
+    if origin in (Union, types.UnionType):
+        return any(conforms(value, option) for option in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin is list:
+        return isinstance(value, list) and all(conforms(item, arguments[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict)
+    if hint is Callable or origin is Callable or origin is typing.get_origin(Callable[..., Any]):
+        return isinstance(value, FunctionRef) or callable(value)
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def describe(hint: Any) -> str:
+    """A type in words."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        words = [describe(option) for option in arguments if option is not type(None)]
+        return " or ".join(dict.fromkeys(words))
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if origin is list:
+        return "a list"
+    if origin is dict:
+        return "a table"
+    if origin is not None or hint is Callable:
+        return "a !function"
+    return _PLAIN.get(hint, getattr(hint, "__name__", str(hint)))

@@ -1,0 +1,68 @@
+"""The embedded model on the embedded benchmark: as documented, repeatable, whatever the batch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lm_eval
+
+README = Path(__file__).parents[2] / "README.md"
+
+#: Chance, or what a model that knows nothing would get, and a score nobody should reach.
+BOUNDS = {
+    ("demo_choice", "acc,none"): (0.25, 0.95),
+    ("demo_choice", "acc_norm,none"): (0.25, 0.95),
+    ("demo_pairs", "acc,none"): (0.5, 0.98),
+    ("demo_lastword", "acc,none"): (0.05, 0.98),
+    ("demo_sums", "exact_match,first-answer"): (0.05, 0.98),
+    ("demo_sums", "exact_match,majority"): (0.05, 0.98),
+}
+
+
+def scores(**settings: Any) -> dict[str, dict[str, float]]:
+    results = lm_eval.simple_evaluate("demo", log_samples=False, tasks=["demo"], **settings)
+    assert results is not None
+    return {
+        task: {k: v for k, v in row.items() if isinstance(v, float) and "," in k}
+        for task, row in results["results"].items()
+    }
+
+
+def test_the_scores_are_those_of_the_readme_above_chance_and_short_of_perfect() -> None:
+    found = scores()
+    for (task, metric), (chance, perfect) in BOUNDS.items():
+        value, error = found[task][metric], found[task][metric.replace(",", "_stderr,")]
+        assert chance + 3 * error < value < perfect, (task, metric)
+    assert (
+        found["demo_sums"]["exact_match,majority"] > found["demo_sums"]["exact_match,first-answer"]
+    )
+    shown = re.findall(r"\|(\w+) *\|[↑↓] *\| *([0-9.]+)\|", README.read_text(encoding="utf-8"))
+    assert len(shown) == 11
+    values = [value for row in found.values() for k, value in row.items() if "_stderr" not in k]
+    for metric, value in shown:
+        near = pytest.approx(float(value), rel=0.02)  # another machine may round differently
+        assert any(other == near for other in values), (metric, value)
+
+
+def test_examples_help() -> None:
+    found = {}
+    for shots in (0, 3):
+        results = lm_eval.simple_evaluate("demo", tasks=["demo_choice"], num_fewshot=shots)
+        assert results is not None
+        found[shots] = results["results"]["demo_choice"]["acc,none"]
+    assert found[3] > found[0] + 0.04
+
+
+def test_two_runs_are_identical() -> None:
+    assert scores(limit=12) == scores(limit=12)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_scores_do_not_move_with_the_batch_size(size: int) -> None:
+    found, expected = scores(limit=12, batch_size=size), scores(limit=12)
+    for task, row in expected.items():
+        assert found[task] == pytest.approx(row, rel=1e-6, abs=1e-6), task
