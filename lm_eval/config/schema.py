@@ -32,7 +32,7 @@ def schema_of(hint: Any) -> dict[str, Any]:
     if hint in _PLAIN:
         return {"type": _PLAIN[hint]}
     if dataclasses.is_dataclass(hint):
-        return fields_schema(typing.cast("type[Any]", hint))
+        return fields_schema(hint)
     if origin in (Union, types.UnionType):
         options = [schema_of(option) for option in arguments]
         return {"anyOf": [o for i, o in enumerate(options) if o not in options[:i]]}
@@ -47,7 +47,7 @@ def schema_of(hint: Any) -> dict[str, Any]:
     raise TypeError(f"no schema for {hint!r}")
 
 
-def fields_schema(schema: type[Any], **beside: dict[str, Any]) -> dict[str, Any]:
+def fields_schema(schema: Any, **beside: dict[str, Any]) -> dict[str, Any]:
     """The schema of a table with a dataclass's fields, and some keys beside them."""
     properties = {name: schema_of(hint) for name, hint in field_types(schema).items()}
     return {"type": "object", "properties": {**properties, **beside}, "additionalProperties": False}
