@@ -44,6 +44,7 @@ lint: .venv/test/ready  ## ruff and the strict type check
 bench: .venv/test/ready .venv/published/ready  ## measure speed beside the published harness
 	@echo "==> Measuring both harnesses side by side"
 	@.venv/test/bin/python benchmarks/start_up.py
+	@.venv/test/bin/python benchmarks/catalogue.py
 
 demo-model: .venv/test/ready  ## train the embedded model anew (a GPU, or most of an hour)
 	@echo "==> Generating the little world and training the embedded model on it"

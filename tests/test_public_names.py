@@ -1,0 +1,206 @@
+"""The names that task folders and model classes in the wild import keep working."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+NAMES = {
+    "lm_eval": ["simple_evaluate", "evaluate", "__version__"],
+    "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook", "hash_args"],
+    "lm_eval.api.instance": ["Instance", "OutputType"],
+    "lm_eval.api.task": [
+        "Task",
+        "ConfigurableTask",
+        "MultipleChoiceTask",
+        "PerplexityTask",
+        "TaskConfig",
+        "ALL_OUTPUT_TYPES",
+    ],
+    "lm_eval.api.filter": ["Filter", "FilterEnsemble"],
+    "lm_eval.api.group": ["Group", "ConfigurableGroup", "GroupConfig", "AggMetricConfig"],
+    "lm_eval.api.samplers": ["ContextSampler", "FirstNSampler", "get_sampler"],
+    "lm_eval.api.metrics": [
+        "mean",
+        "median",
+        "nanmean",
+        "perplexity",
+        "weighted_perplexity",
+        "weighted_mean",
+        "bits_per_byte",
+        "f1_score",
+        "matthews_corrcoef",
+        "metric_max_over_ground_truths",
+        "mean_stderr",
+        "sample_stddev",
+        "bootstrap_stderr",
+        "pooled_sample_stderr",
+    ],
+    "lm_eval.api.registry": [
+        "register_model",
+        "register_filter",
+        "register_metric",
+        "register_aggregation",
+        "register_format",
+        "get_model",
+        "get_filter",
+        "get_metric",
+        "get_aggregation",
+        "get_metric_aggregation",
+        "is_higher_better",
+        "MODEL_REGISTRY",
+        "FILTER_REGISTRY",
+        "METRIC_REGISTRY",
+        "AGGREGATION_REGISTRY",
+        "DEFAULT_METRIC_REGISTRY",
+    ],
+    "lm_eval.config.group": ["GroupConfig", "AggMetricConfig"],
+    "lm_eval.config.task": ["TaskConfig", "FewshotConfig"],
+    "lm_eval.tasks": ["TaskManager", "get_task_dict"],
+    "lm_eval.filters": ["build_filter_ensemble"],
+    "lm_eval.filters.extraction": ["Filter", "RegexFilter", "WhitespaceFilter"],
+    "lm_eval.filters.selection": ["TakeFirstFilter", "TakeKFilter", "MajorityVoteFilter"],
+    "lm_eval.filters.transformation": ["LowercaseFilter", "UppercaseFilter", "MapFilter"],
+    "lm_eval.filters.custom": ["CustomFilter"],
+    "lm_eval.models.scripted": ["ScriptedLM"],
+    "lm_eval.models.dummy": ["DummyLM"],
+    "lm_eval.models.demo": ["DemoLM"],
+    "lm_eval.utils": [
+        "apply_template",
+        "eval_logger",
+        "general_detokenize",
+        "get_rolling_token_windows",
+        "handle_non_serializable",
+        "hash_string",
+        "make_disjoint_window",
+        "make_table",
+        "regex_replace",
+        "sanitize_list",
+        "sanitize_model_name",
+        "simple_parse_args_string",
+        "softmax",
+        "weighted_f1_score",
+    ],
+}
+
+
+@pytest.mark.parametrize("module", sorted(NAMES))
+def test_a_module_offers_its_names(module: str) -> None:
+    loaded = importlib.import_module(module)
+    for name in NAMES[module]:
+        assert getattr(loaded, name) is not None, name
+
+
+#: The parameters of the published entry points, by name and in order.
+SIMPLE_EVALUATE = [
+    "model",
+    "model_args",
+    "tasks",
+    "num_fewshot",
+    "batch_size",
+    "max_batch_size",
+    "device",
+    "use_cache",
+    "cache_requests",
+    "rewrite_requests_cache",
+    "delete_requests_cache",
+    "limit",
+    "samples",
+    "bootstrap_iters",
+    "check_integrity",
+    "write_out",
+    "log_samples",
+    "evaluation_tracker",
+    "system_instruction",
+    "apply_chat_template",
+    "fewshot_as_multiturn",
+    "gen_kwargs",
+    "task_manager",
+    "verbosity",
+    "predict_only",
+    "random_seed",
+    "numpy_random_seed",
+    "torch_random_seed",
+    "fewshot_random_seed",
+    "confirm_run_unsafe_code",
+    "metadata",
+]
+
+EVALUATE = [
+    "lm",
+    "task_dict",
+    "limit",
+    "samples",
+    "cache_requests",
+    "rewrite_requests_cache",
+    "bootstrap_iters",
+    "write_out",
+    "log_samples",
+    "system_instruction",
+    "apply_chat_template",
+    "fewshot_as_multiturn",
+    "verbosity",
+    "confirm_run_unsafe_code",
+]
+
+
+def test_the_entry_points_take_the_published_parameters() -> None:
+    import lm_eval
+
+    assert list(inspect.signature(lm_eval.simple_evaluate).parameters) == SIMPLE_EVALUATE
+    assert list(inspect.signature(lm_eval.evaluate).parameters) == EVALUATE
+
+
+OPTIONS = [
+    "config",
+    "tasks",
+    "model",
+    "model_args",
+    "apply_chat_template",
+    "limit",
+    "use_cache",
+    "num_fewshot",
+    "batch_size",
+    "max_batch_size",
+    "device",
+    "gen_kwargs",
+    "output_path",
+    "log_samples",
+    "samples",
+    "cache_requests",
+    "check_integrity",
+    "system_instruction",
+    "fewshot_as_multiturn",
+    "include_path",
+    "verbosity",
+    "write_out",
+    "show_config",
+    "wandb_args",
+    "wandb_config_args",
+    "trackio_args",
+    "hf_hub_log_args",
+    "predict_only",
+    "seed",
+    "trust_remote_code",
+    "confirm_run_unsafe_code",
+    "metadata",
+]
+
+
+def test_the_run_command_takes_the_published_options() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lm_eval", "run", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for option in OPTIONS:
+        assert (
+            f"--{option} " in done.stdout
+            or f"--{option}," in done.stdout
+            or (f"--{option}\n" in done.stdout)
+        ), option
