@@ -27,7 +27,7 @@ demo: .venv/demo/ready  ## evaluate the embedded model on the embedded benchmark
 
 test: .venv/test/ready lint  ## install, check style and types, run the tests
 	@echo "==> Running the tests in parallel"
-	@.venv/test/bin/python -m pytest -n auto
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv/test/bin/python -m pytest -n auto
 
 lint: .venv/test/ready  ## ruff and the strict type check
 	@echo "==> Checking style (ruff) and types (mypy --strict)"
