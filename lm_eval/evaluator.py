@@ -29,9 +29,16 @@ from lm_eval.tasks.manager import TaskDict, TaskManager
 logger = logging.getLogger(__name__)
 
 
+#: Settings of the published harness that no part of this version answers to yet.
+NOT_YET = ("use_cache", "wandb_args", "trackio_args", "hf_hub_log_args", "check_integrity")
+
+
 def run_evaluation(run: RunConfig, task_manager: TaskManager | None = None) -> EvalResults | None:
     """One evaluation from its settings. Everything that can fail cheaply does so first."""
     started = time.time()
+    for name in NOT_YET:
+        if getattr(run, name):
+            raise ConfigError(f"{name} is not part of this version yet; run without it.")
     plant_seeds(run.seed)
     manager = task_manager or TaskManager(
         include_path=run.include_path, metadata={**run.model_args, **run.metadata}
@@ -48,13 +55,11 @@ def run_evaluation(run: RunConfig, task_manager: TaskManager | None = None) -> E
 def evaluate_tasks(
     run: RunConfig, lm: LM, tasks: Mapping[str, Task], groups: Mapping[str, Group]
 ) -> EvalResults | None:
-    """Requests, answers, scores, results. Of several processes, the first reports."""
+    """Requests, answers, scores, results."""
     check_fit(run, lm, tasks)
     for name, task in tasks.items():
         build_requests(run, lm, name, task)
     answer(lm, [request for task in tasks.values() for request in task.instances])
-    if lm.rank != 0:
-        return None
     chosen = run.samples or {}
     scores = {name: score(task, chosen.get(name)) for name, task in tasks.items()}
     return summarise(scores, groups, run.bootstrap_iters, run.log_samples)
@@ -85,6 +90,11 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """Refuse, before anything is asked, what this model or this run cannot do."""
+    if lm.world_size > 1:
+        raise ModelError(
+            f"{type(lm).__name__} runs in {lm.world_size} processes, which this version cannot "
+            "share the work among yet; start one."
+        )
     if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
         raise ModelError(
             f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
@@ -177,6 +187,8 @@ def simple_evaluate(
     The request caches of the published harness are accepted and have nothing to do: building
     requests costs less here than reading them back would.
     """
+    if evaluation_tracker is not None:
+        raise ConfigError("evaluation_tracker is not part of this version yet; pass none.")
     run = RunConfig(
         model=model,
         model_args=model_args,

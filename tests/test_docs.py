@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
+
+from lm_eval.tasks import TaskManager
+from tests.conftest import Folder
 
 REPOSITORY = Path(__file__).parents[1]
 FILES = sorted([REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")])
@@ -60,8 +62,15 @@ def test_shell_blocks_run(code: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", blocks("yaml"))
-def test_yaml_blocks_parse(code: str) -> None:
-    assert isinstance(yaml.safe_load(code), dict)
+def test_yaml_blocks_are_tasks_that_load(
+    code: str, colours: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Written beside the documents they speak of, they load without a warning."""
+    file = Folder(colours.path / "example").write("example.yaml", code)
+    colours.path.joinpath("colours.jsonl").rename(file.with_name("colours.jsonl"))
+    loaded = TaskManager().load(str(file))
+    assert [len(task.eval_docs) for task in loaded["tasks"].values()] == [6]
+    assert not caplog.records
 
 
 def test_links_lead_somewhere() -> None:

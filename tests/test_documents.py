@@ -557,3 +557,91 @@ def test_code_in_a_folder_can_import_its_neighbours(library: Folder) -> None:
     library.write("cb/p.yaml", "include: cb.yaml\ntask: p\ndoc_to_text: !function polite.text\n")
     task = load(library, "p")[0]["p"]
     assert task.doc_to_text(task.eval_docs[0]) == "Hello, cb 0?"
+
+
+def test_a_groups_settings_are_each_tasks_own(library: Folder) -> None:
+    for name, delimiter in (("ta", "\\n\\n"), ("tb", "\\n")):
+        extra = f'fewshot_delimiter: "{delimiter}"\n'
+        stand_in(library, name, extra=extra)
+        file = library.path / name / f"{name}.yaml"
+        file.write_text(file.read_text().replace("multiple_choice", "generate_until"))
+    given = {"do_sample": False}
+    library.write("_gg.yaml", "group: gg\ngeneration_kwargs: {do_sample: false}\ntask: [ta, tb]\n")
+    tasks, _ = load(library, "gg", {"task": "cb", "generation_kwargs": given})
+    untils = {name: (task.config.generation_kwargs or {})["until"] for name, task in tasks.items()}
+    assert untils == {"ta": ["\n\n"], "tb": ["\n"], "cb": ["\n\n"]}
+    assert given == {"do_sample": False}
+
+
+def test_a_group_may_hold_one_task_in_several_settings(library: Folder) -> None:
+    members = ", ".join(f"{{task: cb, num_fewshot: {n}}}" for n in range(3))
+    library.write("_h.yaml", f"group: h\ntask: [{members}]\n")
+    tasks, groups = load(library, "h")
+    shots = {name: task.config.num_fewshot for name, task in tasks.items()}
+    assert shots == {"cb": 0, "h::cb": 1, "h::cb_2": 2}
+    assert groups["h"].child_names == list(tasks)
+
+
+def test_two_inline_tasks_of_one_name_are_refused(library: Folder) -> None:
+    files = {"data_files": {"test": str(library.path / "cb" / "questions.jsonl")}}
+    mine = {
+        "task": "mine",
+        "dataset_path": "json",
+        "dataset_kwargs": files,
+        "test_split": "test",
+        "doc_to_text": "question",
+        "doc_to_target": "x",
+    }
+    with pytest.raises(ConfigError, match="'mine' is asked for twice"):
+        load(library, mine, {**mine, "description": "Other. "})
+
+
+SQUAD_LIKE = """\
+from lm_eval.api.instance import Instance
+from lm_eval.api.task import ConfigurableTask
+
+class Extractive(ConfigurableTask):
+    \"\"\"Shaped like the reading tasks of published folders: two kinds of request a document.\"\"\"
+    VERSION = 3
+    DATASET_PATH = "json"
+
+    def __init__(self, config=None):
+        super().__init__(config={"metadata": {"version": self.VERSION}, "test_split": "test",
+            "doc_to_text": "question", "doc_to_target": "x", "task": "reading",
+            "dataset_path": "json", "dataset_kwargs": config["dataset_kwargs"]})
+    def construct_requests(self, doc, ctx, chat_template=None, apply_chat_template=False, **kwargs):
+        return [
+            Instance(request_type="generate_until", doc=doc, arguments=(ctx, {"until": ["."]}),
+                     idx=0, **kwargs),
+            Instance(request_type="loglikelihood", doc=doc, arguments=(ctx, " unanswerable"),
+                     idx=0, **kwargs),
+        ]
+    def process_results(self, doc, results):
+        text, (logprob, _) = results
+        return {"words": len(text.split()), "no_answer": logprob}
+    def aggregation(self):
+        return {"words": max, "no_answer": min}
+    def higher_is_better(self):
+        return {"words": True, "no_answer": False}
+"""
+
+
+def test_a_class_from_a_file_runs_as_published_ones_are_written(library: Folder) -> None:
+    library.write("reading/task.py", SQUAD_LIKE)
+    library.write(
+        "reading/reading.yaml",
+        "task: reading\nclass: !function task.Extractive\nrecipe: kept.for.the.class\n"
+        f"dataset_kwargs: {{data_files: {{test: {library.path}/rte/questions.jsonl}}}}\n",
+    )
+    lm = ScriptedLM(
+        loglikelihood=lambda context, continuation: (-float(len(context)), False),
+        generate=lambda context, settings: "two words",
+    )
+    manager = TaskManager(include_path=library.path, include_defaults=False)
+    results = lm_eval.simple_evaluate(lm, tasks=["reading"], task_manager=manager)
+    assert results is not None
+    row = results["results"]["reading"]
+    assert (row["words,none"], row["no_answer,none"]) == (2, -6.0)
+    assert results["versions"] == {"reading": 3}
+    with pytest.raises(ConfigError, match="a format does not reach it"):
+        manager.load("reading@mcqa")

@@ -93,7 +93,7 @@ def test_limit_takes_the_first_or_a_share(colours: Folder) -> None:
 
 
 def test_samples_choose_documents_by_number(colours: Folder) -> None:
-    results = evaluated(colours, painter(), ["colours"], samples={"colours": [1, 5]})
+    results = evaluated(colours, painter(), ["colours"], samples={"colours": [5, 1, 5]})
     assert [s["doc"]["thing"] for s in results["samples"]["colours"]] == ["blood", "a pig"]
     assert [s["doc_id"] for s in results["samples"]["colours"]] == [1, 5]
 
@@ -216,6 +216,36 @@ def test_evaluate_takes_loaded_tasks_in_either_form(colours: Folder) -> None:
         results = lm_eval.evaluate(painter(), loaded)
         assert results is not None
         assert results["results"]["colours"]["acc,none"] == 5 / 6
+
+
+def test_values_a_metric_names_keep_its_aggregation(folder: Folder) -> None:
+    counting(folder)
+    folder.write(
+        "tries.py",
+        "def tries(references, predictions):\n    return {'at@1': 1.0, 'at@2': 3.0}\n"
+        "def total(items):\n    return sum(items)\n",
+    )
+    text = (folder.path / "sums.yaml").read_text()
+    metrics = "  - metric: !function tries.tries\n    aggregation: !function tries.total\n"
+    metrics += "    higher_is_better: true\n"
+    folder.write("sums.yaml", text.replace("metric_list:\n", f"metric_list:\n{metrics}"))
+    lm = ScriptedLM(generate=lambda context, settings: "1")
+    results = evaluated(folder, lm, ["sums"])
+    assert results["results"]["sums"]["at@2,first"] == 9.0
+    assert results["higher_is_better"]["sums"]["at@1"] is True
+
+
+@pytest.mark.parametrize("setting", ["use_cache", "check_integrity", "evaluation_tracker"])
+def test_settings_not_built_yet_are_refused(colours: Folder, setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"{setting} is not part of this version yet"):
+        evaluated(colours, painter(), ["colours"], **{setting: "x"})
+
+
+def test_several_processes_are_refused(colours: Folder) -> None:
+    lm = painter()
+    lm._world_size = 2
+    with pytest.raises(ModelError, match="2 processes"):
+        evaluated(colours, lm, ["colours"])
 
 
 def test_a_model_that_loses_answers_is_an_error(colours: Folder) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 NAMES = {
     "lm_eval": ["simple_evaluate", "evaluate", "__version__"],
-    "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook", "hash_args"],
+    "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook"],
     "lm_eval.api.instance": ["Instance", "OutputType"],
     "lm_eval.api.task": [
         "Task",

@@ -10,6 +10,7 @@ from typing import Any
 from lm_eval.api.task import Task
 from lm_eval.config.group import AggMetricConfig, GroupConfig
 from lm_eval.config.serialise import serialise
+from lm_eval.errors import ConfigError
 from lm_eval.stats.errors import pooled_sample_stderr, unweighted_mean_stderr
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,9 @@ class Group:
         )
 
     def add(self, item: Task | Group) -> None:
-        self._children[item.name if isinstance(item, Group) else item.task_name] = item
+        name = item.name if isinstance(item, Group) else item.task_name
+        if self._children.setdefault(name, item) is not item:
+            raise ConfigError(f"group {self.name!r} has two members called {name!r}.")
 
     def pop(self, name: str) -> Task | Group | None:
         return self._children.pop(name, None)

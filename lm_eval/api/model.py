@@ -7,8 +7,6 @@ written for the published harness run unchanged: the names and signatures here a
 from __future__ import annotations
 
 import abc
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -216,8 +214,3 @@ class TemplateLM(LM):
             )
         chosen: str = template[name]
         return chosen
-
-
-def hash_args(attr: str, args: Iterable[Any]) -> str:
-    """A key for one request: its kind and its exact arguments."""
-    return hashlib.sha256(json.dumps([attr, *args]).encode("utf-8")).hexdigest()

@@ -261,7 +261,10 @@ class Task(abc.ABC):
             apply_chat_template=apply_chat_template,
             chat_template=chat_template,
         )
-        return made if isinstance(made, list) else [made]
+        requests = made if isinstance(made, list) else [made]
+        if not requests:
+            raise DataError("construct_requests made no request of it.")
+        return requests
 
     @abc.abstractmethod
     def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> list[Instance] | Instance:

@@ -11,9 +11,6 @@ from lm_eval.cli.options import add_include_path, boolean, include_paths
 
 HELP = "evaluate a model on tasks"
 
-#: Options of the published command that no part of this version answers to yet.
-_NOT_YET = ("use_cache", "wandb_args", "trackio_args", "hf_hub_log_args", "check_integrity")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The published options, by their published names. Unset ones stay out of the namespace, so
@@ -114,9 +111,6 @@ def execute(arguments: argparse.Namespace) -> int:
         del given["include_path"]
     config = getattr(arguments, "config", None)
     run = RunConfig.from_file(config, **given) if config else RunConfig(**given)
-    for name in _NOT_YET:
-        if getattr(run, name):
-            raise ConfigError(f"--{name} is not part of this version yet; run without it.")
     if run.log_samples and not run.output_path:
         raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
     if run.output_path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,8 @@ class RunConfig:
             for ids in samples.values()
         ):
             raise ConfigError('samples: expected {"task": [document numbers]}.')
-        return dict(samples)
+        # In order and once each, as the documents will come.
+        return {task: sorted(set(numbers)) for task, numbers in samples.items()}
 
     @property
     def task_list(self) -> list[Any]:
@@ -193,9 +194,6 @@ class RunConfig:
                     f"Known settings: {', '.join(known)}."
                 )
         return cls(**{**file.values, **overrides})
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def _number(name: str, value: Any, expected: str = "a number") -> float:

@@ -110,6 +110,7 @@ class TaskConfig(dict):  # type: ignore[type-arg]
             if self.output_type == "generate_until":
                 self.generation_kwargs = default_gen_kwargs(self.fewshot_delimiter)
             return
+        self.generation_kwargs = dict(self.generation_kwargs)  # it may belong to others too
         if "temperature" in self.generation_kwargs:
             temperature = self.generation_kwargs["temperature"]
             try:

@@ -1,1 +1,1 @@
-"""Requests become answers: what is asked is planned, asked once, and kept."""
+"""Requests become answers: put to the model together, laid out so that prefixes are shared."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from lm_eval.api.registry import (
@@ -32,20 +33,18 @@ class ChosenMetrics:
     aggregations: dict[str, Callable[..., Any]] = field(default_factory=dict)
     higher_is_better: dict[str, Any] = field(default_factory=dict)
 
+    @cached_property
     def for_generation(self) -> list[GenerationMetric]:
         return [
             GenerationMetric(name, function, self.arguments[name])
             for name, function in self.functions.items()
         ]
 
-    def adopt(self, values: Mapping[str, Any]) -> None:
+    def adopt(self, metric: str, values: Mapping[str, Any]) -> None:
         """Give values that a metric named itself (`pass@1`) that metric's aggregation."""
-        if len(self.functions) != 1 or values.keys() <= self.aggregations.keys():
-            return
-        (source,) = self.functions
         for name in values:
-            self.aggregations.setdefault(name, self.aggregations[source])
-            self.higher_is_better.setdefault(name, self.higher_is_better[source])
+            self.aggregations.setdefault(name, self.aggregations[metric])
+            self.higher_is_better.setdefault(name, self.higher_is_better[metric])
 
 
 def choose_metrics(config: TaskConfig) -> ChosenMetrics:

@@ -6,6 +6,7 @@ number (a perplexity, F1) are passed on as the pair their aggregation takes.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,28 +129,36 @@ class GenerationMetric:
     function: Any
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._by_keyword = _takes_keywords(self.function)
+
     def __call__(self, gold: Any, answer: Any) -> Any:
-        """Call it as `fn(references=, predictions=)`; older ones take one `[gold, answer]` pair."""
-        try:
+        """Call it as `fn(references=, predictions=)`; an older one takes one `[gold, answer]`."""
+        if self._by_keyword:
             return self.function(references=[gold], predictions=[answer], **self.arguments)
-        except TypeError:
-            return self.function([gold, answer])
+        return self.function([gold, answer])
+
+
+def _takes_keywords(function: Any) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return any_keyword or {"references", "predictions"} <= parameters.keys()
 
 
 def score_generation(
     answer: Any, gold: Any, metrics: Sequence[GenerationMetric], several_targets: bool
-) -> Values:
-    """Each metric on the generated text; a metric may return several named values at once.
+) -> dict[str, Values]:
+    """The values of each metric on the generated text; a metric may name several itself.
 
     With several targets a text is right if any of them makes it so.
     """
-    values: Values = {}
+    values: dict[str, Values] = {}
     for metric in metrics:
         score = _any_target(answer, gold, metric) if several_targets else metric(gold, answer)
-        if isinstance(score, dict):
-            values |= score
-        else:
-            values[metric.name] = score
+        values[metric.name] = score if isinstance(score, dict) else {metric.name: score}
     return values
 
 

@@ -84,7 +84,7 @@ def exact_match(
 
     def clean(text: Any) -> Any:
         for step in steps:
-            text = step(text)
+            text = step(str(text))
         return text
 
     pairs = list(zip(predictions, references, strict=True))

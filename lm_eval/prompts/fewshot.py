@@ -30,7 +30,6 @@ class ContextSampler:
     def set_rnd(self, rnd: int | None) -> ContextSampler:
         """Start the sequence of draws anew."""
         self.rnd = Random(rnd)
-        self._spare = Random(rnd)
         return self
 
     def replace_df(self, df: Sequence[Doc]) -> ContextSampler:
@@ -68,19 +67,6 @@ class ContextSampler:
             drawn = self.rnd.sample(others, n)
         return drawn
 
-    def without(self, doc: Doc, drawn: Sequence[Doc]) -> Sequence[Doc]:
-        """The same draw with the question, should it be there, exchanged for another document.
-
-        The exchange has a generator of its own, so that all other draws stay the published ones.
-        """
-        if doc not in drawn:
-            return drawn
-        kept = self.rm_eval_doc(doc, drawn)
-        others = [other for other in self.df if other != doc and other not in kept]
-        needed = len(drawn) - len(kept)
-        self._check(len(drawn), len(kept) + len(others))
-        return kept + self._spare.sample(others, needed)
-
     @staticmethod
     def rm_eval_doc(doc: Doc, _iter: Iterable[Doc], n: int | None = None) -> list[Doc]:
         others = [other for other in _iter if other != doc]
@@ -109,8 +95,22 @@ class FirstNSampler(ContextSampler):
         self._check(n, len(pool))
         return pool[:n]
 
-    def without(self, doc: Doc, drawn: Sequence[Doc]) -> Sequence[Doc]:
-        return self.sample(len(drawn), eval_doc=doc) if doc in drawn else drawn
+
+def without_question(
+    sampler: ContextSampler, doc: Doc, drawn: Sequence[Doc], spare: Random
+) -> Sequence[Doc]:
+    """The same draw with the question, should it be there, exchanged for another document.
+
+    The exchange has a generator of its own, so that all other draws stay the published ones.
+    """
+    if doc not in drawn:
+        return drawn
+    if isinstance(sampler, FirstNSampler):
+        return sampler.sample(len(drawn), eval_doc=doc)
+    kept = ContextSampler.rm_eval_doc(doc, drawn)
+    others = [other for other in sampler.df if other != doc and other not in kept]
+    ContextSampler._check(len(drawn), len(kept) + len(others))
+    return kept + spare.sample(others, len(drawn) - len(kept))
 
 
 SAMPLER_REGISTRY: dict[str, type[ContextSampler]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -46,6 +47,7 @@ class Builder:
     index: Index
     metadata: dict[str, Any] = field(default_factory=dict)
     _made: dict[str, list[tuple[Overrides, Task]]] = field(default_factory=dict)
+    _taken: set[str] = field(default_factory=set)
 
     # -- by name ------------------------------------------------------------------------------
 
@@ -98,18 +100,27 @@ class Builder:
         return [self._shared_task(entry, overrides, group)]
 
     def _shared_task(self, entry: Entry, overrides: Overrides, group: str | None) -> Task:
-        key = entry.path or entry.name
-        made = self._made.setdefault(key, [])
+        """A task from a file is made once for all who want it the same way."""
+        made = self._made.setdefault(entry.path, []) if entry.path else []
         for others, task in made:
             if others == overrides:
                 return task
         task = self._task(entry, overrides)
-        taken = {other.task_name for tasks in self._made.values() for _, other in tasks}
-        if task.task_name in taken and group is not None:
-            task.config.task_alias = task.config.task_alias or task.task_name
-            task.config.task = f"{group}{PATH_MARK}{task.task_name}"
+        if group is not None:
+            self._rename(task, f"{group}{PATH_MARK}{task.task_name}")
+        self._taken.add(task.task_name)
         made.append((overrides, task))
         return task
+
+    def _rename(self, task: Task, name: str) -> None:
+        """Give a task whose name is taken another; the table goes on showing its own."""
+        if task.task_name not in self._taken:
+            return
+        task.config.task_alias = task.config.task_alias or task.task_name
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        task.config.task = next(
+            n for n in (name, *itertools.islice(numbered, 99)) if n not in self._taken
+        )
 
     # -- tasks --------------------------------------------------------------------------------
 
@@ -133,14 +144,18 @@ class Builder:
         self, entry: Entry, file: YamlFile, overrides: Overrides | None = None
     ) -> dict[str, Any]:
         """A task's fields: its file, what goes over it, its functions looked up, its format."""
-        values = {**resolve_functions(file.values), **(overrides or {})}
+        values: dict[str, Any] = resolve_functions({**file.values, **(overrides or {})})
         format_name = values.pop(_FORMAT, None)
         values["metadata"] = self._with_metadata(values.get("metadata"), entry)
         for key in _STRUCTURAL:
             values.pop(key, None)
         if format_name is not None:
             values["task"] = f"{values['task']}{FORMAT_MARK}{format_name}"
-        return values if "class" in values else apply_format(values, format_name)
+        if "class" not in values:
+            return apply_format(values, format_name)
+        if format_name is not None:
+            raise ConfigError(f"task {entry.name!r} is a Python class: a format does not reach it.")
+        return values
 
     def _with_metadata(self, given: Any, entry: Entry) -> dict[str, Any]:
         own = given if isinstance(given, dict) else {} if given is None else {"_metadata": given}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import random
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from lm_eval.filters import build_filter_ensemble
 from lm_eval.metrics import documents
 from lm_eval.metrics.chosen import choose_metrics
 from lm_eval.prompts import fields
-from lm_eval.prompts.fewshot import ContextSampler, get_sampler
+from lm_eval.prompts.fewshot import ContextSampler, get_sampler, without_question
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
 
 logger = logging.getLogger(__name__)
@@ -51,10 +52,17 @@ class ConfigurableTask(Task):
         self._fewshot_docs = None
         self._split_docs: dict[str, Any] = {}
         self._fewshot_seed: int | None = None
+        self._spare = random.Random()
+        if self.config.use_prompt is not None:
+            raise ConfigError(
+                f"task {self.task_name!r}: use_prompt is not part of this version yet; "
+                "write the prompt as doc_to_text and doc_to_target."
+            )
         self._metrics = choose_metrics(self.config)
         self._filters = self._build_filters()
         self.download(self.config.dataset_kwargs)
-        self.features = columns_of(self.eval_docs)
+        self.task_docs = super().eval_docs
+        self.features = columns_of(self.task_docs)
         self._look_at_first_document()
 
     def _settle_config(self, config: Mapping[str, Any] | None) -> TaskConfig:
@@ -137,6 +145,11 @@ class ConfigurableTask(Task):
         source = (self.config.metadata or {}).get("config_source")
         return Path(source).parent if source and source != "inline" else None
 
+    @property
+    def eval_docs(self) -> Any:
+        """The documents to evaluate, looked up once."""
+        return self.task_docs
+
     def has_training_docs(self) -> bool:
         return self.config.training_split is not None
 
@@ -203,7 +216,8 @@ class ConfigurableTask(Task):
         """Draws the few-shot examples; made when the first is needed."""
         chosen = self.fewshot_cfg.sampler
         make = get_sampler(chosen) if isinstance(chosen, str) else chosen
-        made: ContextSampler = make(list(self._shot_pool), rnd=self._fewshot_seed)
+        made: ContextSampler = make(list(self._shot_pool), rnd=None)
+        made.set_rnd(self._fewshot_seed)
         return made
 
     @cached_property
@@ -214,6 +228,7 @@ class ConfigurableTask(Task):
     def set_fewshot_seed(self, seed: int | None = None) -> None:
         super().set_fewshot_seed(seed)
         self._fewshot_seed = seed
+        self._spare = random.Random(seed)
         if "sampler" in self.__dict__:
             self.sampler.set_rnd(seed)
 
@@ -242,8 +257,12 @@ class ConfigurableTask(Task):
         return self.config.should_decontaminate
 
     def doc_to_decontamination_query(self, doc: Any) -> Any:
+        if not self.config.should_decontaminate:
+            return None
         spec = self.config.doc_to_decontamination_query
-        return self.doc_to_text(doc) if spec is None else fields.media_of(doc, spec, self.features)
+        if spec is None:
+            return self.doc_to_text(doc)
+        return spec(doc) if callable(spec) else fields.column_or_template(doc, spec, self.features)
 
     def fewshot_context(  # type: ignore[override]
         self,
@@ -291,7 +310,7 @@ class ConfigurableTask(Task):
         named_as_both = shots.split == self.config.test_split
         drawn = self.sampler.sample(n=count, eval_doc=doc if named_as_both else None)
         if not named_as_both and self._shots_are_questions:
-            drawn = self.sampler.without(doc, drawn)
+            drawn = without_question(self.sampler, doc, drawn, self._spare)
         turns: list[Message] = []
         for example in drawn:
             question = self.doc_to_text(example, shots.doc_to_text)
@@ -388,11 +407,12 @@ class ConfigurableTask(Task):
             isinstance(answer, list) or "bypass" in self._metrics.functions
         ):
             gold = type(answer)(gold)
-        values = documents.score_generation(
-            answer, gold, self._metrics.for_generation(), bool(self.multiple_target)
+        scored = documents.score_generation(
+            answer, gold, self._metrics.for_generation, bool(self.multiple_target)
         )
-        self._metrics.adopt(values)
-        return values
+        for metric, values in scored.items():
+            self._metrics.adopt(metric, values)
+        return {name: value for values in scored.values() for name, value in values.items()}
 
     def override_metric(self, metric_name: str) -> None:
         self._config.metric_list = [{"metric": metric_name}]

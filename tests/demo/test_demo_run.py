@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +36,36 @@ def test_the_scores_are_those_of_the_readme_above_chance_and_short_of_perfect() 
     for (task, metric), (chance, perfect) in BOUNDS.items():
         value, error = found[task][metric], found[task][metric.replace(",", "_stderr,")]
         assert chance + 3 * error < value < perfect, (task, metric)
-    assert (
-        found["demo_sums"]["exact_match,majority"] > found["demo_sums"]["exact_match,first-answer"]
-    )
-    shown = re.findall(r"\|(\w+) *\|[↑↓] *\| *([0-9.]+)\|", README.read_text(encoding="utf-8"))
+    sums = found["demo_sums"]
+    assert sums["exact_match,majority"] > sums["exact_match,first-answer"] + 0.15
+    for (name, pipeline, metric), (value, error) in shown_in_the_readme().items():
+        row = found[TASKS[name]]
+        # Another machine may round differently.
+        assert row[f"{metric},{pipeline}"] == pytest.approx(value, rel=0.02), (name, metric)
+        assert row[f"{metric}_stderr,{pipeline}"] == pytest.approx(error, rel=0.1), (name, metric)
+
+
+TASKS = {
+    "accuracy": "demo::accuracy",
+    "choice": "demo_choice",
+    "last word": "demo_lastword",
+    "pairs": "demo_pairs",
+    "stories": "demo_stories",
+    "sums": "demo_sums",
+}
+
+
+def shown_in_the_readme() -> dict[tuple[str, str, str], tuple[float, float]]:
+    """The table's numbers by task, pipeline and metric."""
+    shown: dict[tuple[str, str, str], tuple[float, float]] = {}
+    name = ""
+    for line in README.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip(" -") for cell in line.split("|")]
+        if len(cells) == 11 and cells[5] and cells[7].replace(".", "").isdigit():
+            name = cells[1] or name
+            shown[name, cells[3], cells[5]] = (float(cells[7]), float(cells[9]))
     assert len(shown) == 11
-    values = [value for row in found.values() for k, value in row.items() if "_stderr" not in k]
-    for metric, value in shown:
-        near = pytest.approx(float(value), rel=0.02)  # another machine may round differently
-        assert any(other == near for other in values), (metric, value)
+    return shown
 
 
 def test_examples_help() -> None:
@@ -54,7 +74,7 @@ def test_examples_help() -> None:
         results = lm_eval.simple_evaluate("demo", tasks=["demo_choice"], num_fewshot=shots)
         assert results is not None
         found[shots] = results["results"]["demo_choice"]["acc,none"]
-    assert found[3] > found[0] + 0.04
+    assert found[3] > found[0] + 0.07
 
 
 def test_two_runs_are_identical() -> None:
