@@ -18,7 +18,7 @@ from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, Seeds
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.engine.answer import answer
-from lm_eval.errors import ConfigError, ModelError
+from lm_eval.errors import ConfigError, ModelError, suggestion
 from lm_eval.models.create import create_model
 from lm_eval.results.provenance import describe_run
 from lm_eval.results.schema import EvalResults
@@ -72,6 +72,10 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
             "no tasks were given: name them with --tasks; `lm-eval ls tasks` lists them."
         )
     loaded = manager.load(run.task_list)
+    for name in run.samples or {}:
+        if name not in loaded["tasks"]:
+            known = list(loaded["tasks"])
+            raise ConfigError(f"samples: {name!r} is none of the tasks.{suggestion(name, known)}")
     for name, task in loaded["tasks"].items():
         if run.gen_kwargs and task.get_config("output_type") == "generate_until":
             task.set_config("generation_kwargs", run.gen_kwargs, update=True)
@@ -90,7 +94,7 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """Refuse, before anything is asked, what this model or this run cannot do."""
-    if lm.world_size > 1:
+    if getattr(lm, "world_size", 1) > 1:
         raise ModelError(
             f"{type(lm).__name__} runs in {lm.world_size} processes, which this version cannot "
             "share the work among yet; start one."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
+from lm_eval.errors import EvalError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,11 @@ class TaskScores:
     task: Task
     measurements: list[Measurement] = field(default_factory=list)
 
+    @property
+    def documents(self) -> int:
+        """How many documents were measured."""
+        return len({measurement.doc_id for measurement in self.measurements})
+
     def columns(self) -> dict[tuple[str, str], list[Any]]:
         """All documents' values by `(metric, pipeline)`."""
         columns: dict[tuple[str, str], list[Any]] = defaultdict(list)
@@ -42,16 +51,39 @@ def score(task: Task, doc_ids: Sequence[int] | None = None) -> TaskScores:
 
     `doc_ids` are the true numbers of the documents where only some were chosen.
     """
-    task.apply_filters()
+    try:
+        task.apply_filters()
+    except EvalError as error:
+        raise type(error)(f"task {task.task_name!r}: {error}") from error
+    except Exception as error:
+        raise failed(f"task {task.task_name!r}: filtering its answers", error) from error
     documents = _by_document(task.instances)
     scores = TaskScores(task)
     for pipeline in task.instances[0].filtered_resps:
         for doc_id, requests in documents.items():
-            answers = [request.filtered_resps[pipeline] for request in requests]
-            values = task.process_results(requests[0].doc, answers)
             number = doc_ids[doc_id] if doc_ids else doc_id
+            answers = [request.filtered_resps[pipeline] for request in requests]
+            try:
+                values = dict(task.process_results(requests[0].doc, answers))
+            except EvalError as error:
+                raise type(error)(f"task {task.task_name!r}, document {number}: {error}") from error
+            except Exception as error:
+                what = f"task {task.task_name!r}, document {number}: scoring it"
+                raise failed(what, error) from error
             scores.measurements.append(Measurement(number, pipeline, requests, values))
+    missing = getattr(task, "gold_missing", 0)
+    if missing:
+        logger.warning(
+            "%s: the gold answer of %d documents is none of their choices; they count as wrong.",
+            task.task_name,
+            missing,
+        )
     return scores
+
+
+def failed(what: str, error: Exception) -> EvalError:
+    """An error in somebody's own function, told with the place it was called for."""
+    return EvalError(f"{what} failed: {type(error).__name__}: {error}")
 
 
 def _by_document(instances: Sequence[Instance]) -> dict[int, list[Instance]]:

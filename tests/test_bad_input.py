@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import lm_eval
+from lm_eval.errors import ModelError
+from lm_eval.models.scripted import ScriptedLM
+from lm_eval.tasks import TaskManager
 from tests.conftest import Command, Folder
 
 GOOD = ("run", "--model", "dummy", "--tasks", "demo_choice", "--limit", "2")
@@ -53,6 +60,16 @@ def test_misspelt_model_argument_offers_the_nearest(lm_eval_command: Command) ->
     [
         ("--limit", "-3", "limit must be positive"),
         ("--limit", "0", "limit must be positive"),
+        ("--limit", "nan", "limit must be a number"),
+        ("--limit", "inf", "limit must be a number"),
+        ("--seed", "-1", "is not between 0 and"),
+        ("--batch_size", "nan", "'auto' or a number"),
+        ("--samples", "{}", "document numbers"),
+        ("--samples", '{"demo_choice": []}', "document numbers"),
+        ("--samples", '{"demo_choice": [true]}', "document numbers"),
+        ("--samples", '{"demo_choise": [0]}', "'demo_choise' is none of the tasks"),
+        ("--tasks", "demo_choice@", "no task, group or tag 'demo_choice@'"),
+        ("--tasks", "demo_choice@mcqa@cloze", "no task, group or tag"),
         ("--num_fewshot", "-1", "num_fewshot must not be negative"),
         ("--batch_size", "0", "batch_size must be 1 or more"),
         ("--batch_size", "many", "'auto' or a number"),
@@ -171,9 +188,36 @@ def variant(colours: Folder, old: str, new: str) -> Path:
     return colours.write("variant.yaml", text.replace(old, new))
 
 
+TAKE = "filter: [{function: take_first}]"
+FILTERS = f"filter_list: [{{name: a, {TAKE}}}, {{name: a, {TAKE}}}]\n"
+BROKEN = "filter_list: [{name: a, filter: [{function: regex, regex_pattern: '('}]}]\n"
+FAILING = "filter_list: [{name: a, filter: [{function: custom, filter_fn: !function f.boom2}]}]\n"
+FUNCTIONS = """\
+import sys
+def text(doc): return doc["thing"] if doc["thing"] != "the sea" else 1 / 0
+def leave(doc): sys.exit(3)
+def score(doc, results): return {"acc": 1.0} if doc["answer"] == 0 else {}["gone"]
+def boom(items): raise KeyError("kaboom")
+def none(items): return None
+def boom2(resps, docs): raise ValueError("two\\nlines")
+"""
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
+        ("answer\n", "odd\n", "document 2: the gold answer is None"),
+        ("doc_to_choice: colours", "doc_to_choice: gone", "document 3: doc_to_choice gave nothing"),
+        ("metadata:", "num_fewshot: -1\nmetadata:", "num_fewshot must be 0 or more"),
+        ("metadata:", "repeats: 0\nmetadata:", "repeats must be 1 or more"),
+        ('doc_to_text: "Of', "doc_to_text: !function f.text #", "document 4: making its prompt"),
+        ('doc_to_text: "Of', "doc_to_text: !function f.leave #", "SystemExit"),
+        ("metadata:", "process_results: !function f.score\nmetadata:", "document 1: scoring it"),
+        ("metric: acc", "metric: acc\n    aggregation: !function f.boom", "aggregating acc failed"),
+        ("metric: acc", "metric: acc\n    aggregation: !function f.none", "returned nothing"),
+        ("metadata:", f"{FILTERS}metadata:", "two pipelines are called 'a'"),
+        ("metadata:", f"{BROKEN}metadata:", "filter 'regex' of pipeline 'a'"),
+        ("metadata:", f"{FAILING}metadata:", "filtering its answers failed: ValueError: two lines"),
         ("{{thing}}", "{{thng}}", "'thng' is undefined"),
         ("{{thing}}", "{{thing", "template line 1"),
         ("{{thing}}", "{{thing.__class__.__mro__}}", "what it may not have"),
@@ -188,6 +232,86 @@ def test_a_task_that_does_not_fit_its_documents_is_explained(
     lm_eval_command: Command, colours: Folder, old: str, new: str, said: str
 ) -> None:
     colours.write("bad.jsonl", '{"thing": "x"}\n{"thing": \n')
+    colours.write("f.py", FUNCTIONS)
+    rows = [json.loads(line) for line in (colours.path / "colours.jsonl").read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row["odd"] = None if number == 2 else 0
+        row["gone"] = [] if number == 3 else row["colours"]
+    colours.rows("colours.jsonl", rows)
     file = variant(colours, old, new)
     message = refused(lm_eval_command, "run", "--model", "dummy", "--tasks", file)
     assert said in message
+
+
+def test_a_gold_answer_that_is_no_choice_is_said_once(
+    lm_eval_command: Command, colours: Folder
+) -> None:
+    file = variant(colours, "doc_to_target: answer", 'doc_to_target: "9"')
+    done = lm_eval_command("run", "--model", "dummy", "--tasks", file)
+    assert done.returncode == 0
+    assert "gold answer of 6 documents is none of their choices" in done.stderr
+
+
+def test_a_reader_who_has_had_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m lm_eval ls tasks | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("demo\n", "")
+
+
+def test_odd_characters_can_be_written_and_shown(
+    lm_eval_command: Command, colours: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = (colours.path / "colours.jsonl").read_text().replace("grass", "gr\\ud800ss")
+    colours.write("colours.jsonl", data)
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    out = colours.path / "out"
+    done = lm_eval_command(
+        *("run", "--model", "dummy", "--tasks", colours.path / "colours.yaml"),
+        *("--output_path", out, "--log_samples"),
+    )
+    assert done.returncode == 0, done.stderr
+    (log,) = out.rglob("samples_*.jsonl")
+    assert json.loads(log.read_text().splitlines()[0])["doc"]["thing"] == "gr\ud800ss"
+
+
+def test_an_empty_group_is_refused(lm_eval_command: Command, folder: Folder) -> None:
+    file = folder.write("g.yaml", "group: g\ntask: []\n")
+    message = refused(lm_eval_command, "run", "--model", "dummy", "--tasks", file)
+    assert f"{file}: group 'g' has no members" in message
+
+
+def test_a_model_that_cannot_be_made_is_named(lm_eval_command: Command) -> None:
+    words = (
+        "run",
+        "--model",
+        "demo",
+        "--tasks",
+        "demo_pairs",
+        "--model_args",
+        "pretrained=nowhere",
+    )
+    assert "the model 'demo' could not be made" in refused(lm_eval_command, *words)
+
+
+def test_generation_settings_a_model_cannot_use_are_named(lm_eval_command: Command) -> None:
+    words = ("run", "--model", "demo", "--tasks", "demo_sums", "--limit", "1")
+    message = refused(lm_eval_command, *words, "--gen_kwargs", "temperature=hot")
+    assert "hot" in message
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (None, "must return a list"),
+        ([None] * 12, "answered None to a request of task 'colours', document 0"),
+        ([(float("nan"), False)] * 12, "answered \\(nan, False\\)"),
+    ],
+)
+def test_answers_of_the_wrong_shape_are_named(colours: Folder, answers: object, said: str) -> None:
+    class Odd(ScriptedLM):
+        def loglikelihood(self, requests: object) -> object:  # type: ignore[override]
+            return answers
+
+    manager = TaskManager(include_path=colours.path)
+    with pytest.raises(ModelError, match=said):
+        lm_eval.simple_evaluate(Odd(), tasks=["colours"], task_manager=manager)

@@ -140,6 +140,7 @@ class Group:
                 " …" if len(lacking) > 5 else "",
             )
         if not having:
+            logger.warning("group %s: none of its tasks reports %s to join.", self.name, key)
             return {}
         values = [scores[key] for scores in having.values()]
         sizes = [scores.get("sample_len", 0) for scores in having.values()]

@@ -233,6 +233,11 @@ class Task(abc.ABC):
                 )
             except (DataError, ConfigError) as error:
                 raise type(error)(f"task {self.task_name!r}, document {doc_id}: {error}") from error
+            except (Exception, SystemExit) as error:  # from code in the task folder
+                raise DataError(
+                    f"task {self.task_name!r}, document {doc_id}: making its prompt failed: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
         if not instances:
             raise DataError(f"task {self.task_name!r} has no documents to evaluate.")
         self._instances = instances

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -36,9 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     _set_up_logging(getattr(arguments, "verbosity", None))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without arrows gets question marks
     try:
         code: int = COMMANDS[arguments.command].execute(arguments)
+        sys.stdout.flush()
         return code
+    except BrokenPipeError:  # whoever was reading has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("lm-eval: interrupted.", file=sys.stderr)
         return 130
@@ -87,11 +94,10 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
 
 def _message(error: Exception) -> str:
     """Ours speak for themselves; for any other, its type, and how to see where it came from."""
-    text = " ".join(str(argument) for argument in error.args)
+    text = " ".join(" ".join(str(argument) for argument in error.args).split())
     if isinstance(error, EvalError):
         return text
-    first = (text.strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first} (run again with --debug to see where)"
+    return f"{type(error).__name__}: {text} (run again with --debug to see where)"
 
 
 def _set_up_logging(verbosity: str | None) -> None:

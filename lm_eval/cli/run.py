@@ -124,9 +124,6 @@ def execute(arguments: argparse.Namespace) -> int:
         from lm_eval.results.serialise import handle_non_serializable
 
         print(json.dumps(results, indent=2, default=handle_non_serializable, ensure_ascii=False))
-    if run.output_path:
-        written = save(results, run.output_path, model_name(run), samples)
-        print(f"lm-eval: results written to {written}", file=sys.stderr)
     print(
         f"{run.model} ({run.model_args}), gen_kwargs: ({run.gen_kwargs}), limit: {run.limit}, "
         f"num_fewshot: {run.num_fewshot}, batch_size: {run.batch_size}"
@@ -134,4 +131,7 @@ def execute(arguments: argparse.Namespace) -> int:
     print(make_table(results))
     if "groups" in results:
         print(make_table(results, "groups"))
+    if run.output_path:
+        written = save(results, run.output_path, model_name(run), samples)
+        print(f"lm-eval: results written to {written}", file=sys.stderr)
     return 0

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from lm_eval.cli.options import add_include_path, include_paths
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import Task
 
 HELP = "check task configurations"
 
@@ -30,17 +35,20 @@ def execute(arguments: argparse.Namespace) -> int:
     manager = TaskManager(include_path=include_paths(arguments.include_path))
     names = [name for word in arguments.tasks for name in word.split(",") if name]
     problems: list[str] = []
-    for name in names:
+
+    def attempt(check: Callable[[], list[str] | None]) -> None:
         try:
-            problems += problems_of(manager.entries(name), manager.task_index)
+            problems.extend(check() or [])
         except EvalError as error:
-            problems.append(" ".join(map(str, error.args)))
+            problems.append(" ".join(" ".join(map(str, error.args)).split()))
+        except Exception as error:
+            problems.append(f"{type(error).__name__}: {error}")
+
+    for name in names:
+        attempt(lambda name=name: problems_of(manager.entries(name), manager.task_index))  # type: ignore[misc]
     if not problems and not arguments.no_build:
         for name in names:
-            try:
-                manager.load(name)
-            except EvalError as error:
-                problems.append(" ".join(map(str, error.args)))
+            attempt(lambda name=name: _prompts(manager.load(name)["tasks"]))  # type: ignore[misc]
     for problem in dict.fromkeys(problems):
         print(problem)
     if problems:
@@ -49,3 +57,10 @@ def execute(arguments: argparse.Namespace) -> int:
         return 1
     print(f"{', '.join(names)}: no problem found.")
     return 0
+
+
+def _prompts(tasks: Mapping[str, Task]) -> None:
+    """Make the requests of every task's first documents, examples and all."""
+    for task in tasks.values():
+        task.set_fewshot_seed(0)
+        task.build_all_requests(limit=20)

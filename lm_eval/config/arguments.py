@@ -55,7 +55,7 @@ def parse_arguments(text: str | dict[str, Any] | None) -> dict[str, Any]:
         return {}
     if isinstance(text, dict):
         return text
-    text = text.strip()
+    text = str(text).strip()
     if text.startswith("{"):
         try:
             parsed = json.loads(text)

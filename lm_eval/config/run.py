@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.config.yaml_file import load_yaml_file
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
-from lm_eval.errors import ConfigError, suggestion
+from lm_eval.errors import ConfigError, EvalError, located, suggestion
 
 
 @dataclass
@@ -47,11 +48,14 @@ class Seeds:
         if part is None or str(part).strip().lower() == "none":
             return None
         try:
-            return int(part)
+            number = int(part)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"seed: {part!r} is neither a number nor None (in {given!r})."
             ) from error
+        if not 0 <= number < 2**32:
+            raise ConfigError(f"seed: {number} is not between 0 and {2**32 - 1}.")
+        return number
 
 
 #: Settings that are tables, and may be written `key=value,key=value`.
@@ -122,6 +126,8 @@ class RunConfig:
     def _table(self, name: str) -> dict[str, Any]:
         value = getattr(self, name)
         try:
+            if value is not None and not isinstance(value, (str, dict, list, tuple)):
+                raise ConfigError(f"expected key=value pairs or a table, not {value!r}.")
             if isinstance(value, (list, tuple)):
                 return {k: v for part in value for k, v in parse_arguments(part).items()}
             return dict(parse_arguments(value))
@@ -162,9 +168,13 @@ class RunConfig:
                 raise ConfigError(f"samples: not valid JSON: {error}.") from error
         if samples is None:
             return None
-        if not isinstance(samples, Mapping) or not all(
-            isinstance(ids, list) and all(isinstance(i, int) for i in ids)
-            for ids in samples.values()
+        if (
+            not isinstance(samples, Mapping)
+            or not samples
+            or not all(
+                isinstance(ids, list) and ids and all(type(i) is int for i in ids)
+                for ids in samples.values()
+            )
         ):
             raise ConfigError('samples: expected {"task": [document numbers]}.')
         # In order and once each, as the documents will come.
@@ -193,11 +203,19 @@ class RunConfig:
                     f"{file.where(key)}: unknown setting {key!r}.{suggestion(key, known)} "
                     f"Known settings: {', '.join(known)}."
                 )
-        return cls(**{**file.values, **overrides})
+        try:
+            return cls(**{**file.values, **overrides})
+        except EvalError as error:
+            raise located(error, file.path) from error
+        except Exception as error:
+            raise ConfigError(f"{file.path}: {type(error).__name__}: {error}") from error
 
 
 def _number(name: str, value: Any, expected: str = "a number") -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError) as error:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{name} must be {expected}, not {value!r}.") from error
+    if not math.isfinite(number):
+        raise ConfigError(f"{name} must be {expected}, not {value!r}.")
+    return number

@@ -101,6 +101,10 @@ class TaskConfig(dict):  # type: ignore[type-arg]
                 f"task {self.task!r}: output_type {self.output_type!r} is not one of "
                 f"{', '.join(OUTPUT_TYPES)}."
             )
+        for name, least in (("num_fewshot", 0), ("repeats", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"task {self.task!r}: {name} must be {least} or more: {value}.")
         self._settle_generation()
         if not isinstance(self.fewshot_config, FewshotConfig):
             self.fewshot_config = self._fewshot(self.fewshot_config or {})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from lm_eval.errors import ModelError
+from lm_eval.errors import EvalError, ModelError
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -19,7 +20,7 @@ def answer(lm: LM, requests: Iterable[Instance]) -> None:
     for request in requests:
         by_kind[request.request_type].extend([request] * (request.repeats or 1))
     for kind, asked in by_kind.items():
-        answers: list[Any] = getattr(lm, kind)(asked)
+        answers = _ask(lm, kind, asked)
         if len(answers) != len(asked):
             raise ModelError(
                 f"{type(lm).__name__}.{kind} gave {len(answers)} answers to {len(asked)} requests; "
@@ -27,3 +28,40 @@ def answer(lm: LM, requests: Iterable[Instance]) -> None:
             )
         for request, given in zip(asked, answers, strict=True):
             request.resps.append(given)
+
+
+def _ask(lm: LM, kind: str, asked: list[Instance]) -> list[Any]:
+    model = f"{type(lm).__name__}.{kind}"
+    try:
+        answers = getattr(lm, kind)(asked)
+    except EvalError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{model} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(answers, (list, tuple)):
+        raise ModelError(f"{model} must return a list of answers, not {type(answers).__name__}.")
+    shape = _SHAPES[kind]
+    for request, answer in zip(asked, answers, strict=False):
+        if not shape(answer):
+            raise ModelError(
+                f"{model} answered {answer!r} to a request of task {request.task_name!r}, document "
+                f"{request.doc_id}; it must give {_EXPECTED[kind]}."
+            )
+    return list(answers)
+
+
+_EXPECTED = {
+    "loglikelihood": "a log-probability and whether it was greedy",
+    "loglikelihood_rolling": "a log-probability",
+    "generate_until": "text",
+}
+_SHAPES: dict[str, Callable[[Any], bool]] = {
+    "loglikelihood": lambda a: isinstance(a, (tuple, list)) and len(a) == 2 and _is_number(a[0]),
+    "loglikelihood_rolling": lambda a: _is_number(a),
+    "generate_until": lambda a: isinstance(a, str),
+}
+
+
+def _is_number(value: Any) -> bool:
+    """A number that is one: not-a-number would be scored as if the model had said something."""
+    return isinstance(value, Real) and value == value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -30,7 +29,7 @@ def _step(pipeline: str, step: Any, arguments: dict[str, Any]) -> Any:
     if isinstance(arguments.get("kwargs"), dict):
         arguments |= arguments.pop("kwargs")
     try:
-        inspect.signature(make).bind(**arguments)
-    except TypeError as error:
-        raise ConfigError(f"filter {step!r} of pipeline {pipeline!r}: {error}.") from error
+        make(**arguments)  # once now, so that a mistake costs no model time
+    except (TypeError, ConfigError) as error:
+        raise ConfigError(f"filter {step!r} of pipeline {pipeline!r}: {error}") from error
     return partial(make, **arguments)

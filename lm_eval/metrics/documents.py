@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from lm_eval.errors import DataError
+
 Values = dict[str, Any]
 
 
@@ -55,12 +57,12 @@ NOT_A_CHOICE = -100
 def gold_index(gold: Any, choices: Sequence[str]) -> Any:
     """The gold answer as index (or indices) into the choices; `NOT_A_CHOICE` where it is none."""
     if isinstance(gold, list):
-        return [i if i < len(choices) else NOT_A_CHOICE for i in gold]
+        return [gold_index(one, choices) for one in gold]
     if isinstance(gold, str):
         return choices.index(gold) if gold in choices else NOT_A_CHOICE
-    if isinstance(gold, int):
-        return gold if gold < len(choices) else NOT_A_CHOICE
-    return gold
+    if isinstance(gold, (int, np.integer)):
+        return int(gold) if 0 <= gold < len(choices) else NOT_A_CHOICE
+    raise DataError(f"the gold answer is {gold!r}; it must be a choice, or the number of one.")
 
 
 def score_multiple_choice(

@@ -8,7 +8,7 @@ from typing import Any
 from lm_eval.api.model import LM
 from lm_eval.api.registry import get_model
 from lm_eval.config.run import RunConfig
-from lm_eval.errors import ConfigError, ModelError, suggestion
+from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
 
 
 def create_model(run: RunConfig) -> LM:
@@ -28,7 +28,15 @@ def create_model(run: RunConfig) -> LM:
     }
     extras = {k: v for k, v in extras.items() if v is not None and k not in run.model_args}
     _check_arguments(run.model, make, run.model_args)
-    return make.create_from_arg_obj(run.model_args, _accepted(make, extras))
+    try:
+        return make.create_from_arg_obj(run.model_args, _accepted(make, extras))
+    except EvalError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"the model {run.model!r} could not be made from {run.model_args}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _parameters(make: type[LM]) -> tuple[list[str], bool]:

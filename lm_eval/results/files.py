@@ -64,6 +64,8 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
             file = folder / f"samples_{sanitize_model_name(name)}_{stamp}.jsonl"
+            while file.exists():  # two names may be one after what files cannot hold is replaced
+                file = file.with_name(f"_{file.name}")
             write_atomically(file, (sample_line(sample) + "\n" for sample in logged))
         text = json.dumps(
             {**results, "task_hashes": hashes},
@@ -84,7 +86,8 @@ def write_atomically(path: Path, parts: Iterable[str]) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        # Half of a character pair cannot be written as UTF-8; JSON can spell it.
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(parts)
         umask = os.umask(0)
         os.umask(umask)

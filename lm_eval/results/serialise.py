@@ -31,4 +31,4 @@ def sanitize_list(sub: Any) -> Any:
 
 
 def hash_string(string: str) -> str:
-    return hashlib.sha256(string.encode("utf-8")).hexdigest()
+    return hashlib.sha256(string.encode("utf-8", "backslashreplace")).hexdigest()

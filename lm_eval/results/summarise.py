@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lm_eval.api.group import Group
+from lm_eval.errors import EvalError
 from lm_eval.metrics.aggregations import mean
 from lm_eval.metrics.uncertainty import standard_error
 from lm_eval.results.samples import samples_of
 from lm_eval.results.schema import EvalResults
-from lm_eval.scoring import TaskScores
+from lm_eval.scoring import TaskScores, failed
 
 logger = logging.getLogger(__name__)
 
@@ -63,13 +64,24 @@ def task_row(name: str, scored: TaskScores, bootstrap_iters: int) -> dict[str, A
         "alias": scored.task.config.task_alias or name,
         "sample_len": max(map(len, columns.values()), default=0),
     }
+    counts = {len(values) for values in columns.values()}
+    if not columns:
+        logger.warning("%s: none of its metrics gave a value; check its metric_list.", name)
+    if len(counts) > 1 or counts - {scored.documents}:
+        logger.warning("%s: not every document was given every metric; means leave it out.", name)
     for (metric, pipeline), values in columns.items():
         aggregation = functions.get(metric)
         if aggregation is None:
             logger.warning("%s: no aggregation is known for %s; its mean is taken.", name, metric)
             aggregation = mean
-        error = standard_error(aggregation, values, bootstrap_iters)
-        row[f"{metric},{pipeline}"] = aggregation(values)
+        try:
+            value = aggregation(values)
+            error = standard_error(aggregation, values, bootstrap_iters)
+        except Exception as problem:
+            raise failed(f"task {name!r}: aggregating {metric}", problem) from problem
+        if value is None:
+            raise EvalError(f"task {name!r}: the aggregation of {metric} returned nothing.")
+        row[f"{metric},{pipeline}"] = value
         row[f"{metric}_stderr,{pipeline}"] = "N/A" if error is None else error
     return row
 

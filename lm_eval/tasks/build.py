@@ -56,7 +56,7 @@ class Builder:
         if name in self.index:
             return self.build(self.index[name], overrides)
         base, mark, format_name = name.rpartition(FORMAT_MARK)
-        if mark:
+        if mark and format_name and _FORMAT not in (overrides or {}):
             return self.by_name(base, {**(overrides or {}), _FORMAT: format_name})
         return self._at_path(name.split(PATH_MARK), overrides) if PATH_MARK in name else None
 
@@ -134,7 +134,7 @@ class Builder:
             return ConfigurableTask(config=known_fields(values, file))
         except EvalError as error:
             raise located(error, file.path if entry.path else None) from error
-        except Exception as error:  # from code in the task folder, mostly
+        except (Exception, SystemExit) as error:  # from code in the task folder, mostly
             kind = type(error).__name__
             raise ConfigError(
                 f"{file.path}: task {entry.name!r} cannot be built: {kind}: {error}"
@@ -175,6 +175,10 @@ class Builder:
         for number, member in enumerate(config.members):
             for child in self._member(file, number, member, {**file.defaults, **overrides}):
                 group.add(child)
+        if not len(group):
+            raise ConfigError(
+                f"{file.path}: group {file.name!r} has no members: list them as task."
+            )
         return group
 
     def _member(

@@ -111,6 +111,8 @@ class _Checker:
             self._say(
                 str(file.path), "has nothing to evaluate: set test_split or validation_split."
             )
+        if values.get("output_type") == "multiple_choice" and not values.get("doc_to_choice"):
+            self._say(file.where("output_type"), "multiple_choice needs doc_to_choice.")
         for key in _TEMPLATES:
             self._template(file.where(key), key, values.get(key))
         self._fewshot(file, values.get("fewshot_config"))

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from lm_eval.api.filter import FilterEnsemble
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
@@ -51,6 +52,8 @@ class ConfigurableTask(Task):
         self._training_docs = None
         self._fewshot_docs = None
         self._split_docs: dict[str, Any] = {}
+        #: How many documents had a gold answer that is none of their choices.
+        self.gold_missing = 0
         self._fewshot_seed: int | None = None
         self._spare = random.Random()
         if self.config.use_prompt is not None:
@@ -77,10 +80,10 @@ class ConfigurableTask(Task):
             )
         return config if isinstance(config, TaskConfig) else TaskConfig(**config)
 
-    def _build_filters(self) -> list[Any]:
+    def _build_filters(self) -> list[FilterEnsemble]:
         if self.config.filter_list is None:
             return [build_filter_ensemble("none", [("take_first", None)])]
-        pipelines = []
+        pipelines: list[FilterEnsemble] = []
         for pipeline in self.config.filter_list:
             try:
                 name, steps = pipeline["name"], pipeline["filter"]
@@ -93,6 +96,10 @@ class ConfigurableTask(Task):
                     f"task {self.task_name!r}: filter_list: each entry needs a `name` and a list "
                     f"`filter` of steps with a `function`; this one has not: {pipeline!r}."
                 ) from error
+            if any(other.name == name for other in pipelines):
+                raise ConfigError(
+                    f"task {self.task_name!r}: filter_list: two pipelines are called {name!r}."
+                )
             pipelines.append(build_filter_ensemble(name, parts))
         return pipelines
 
@@ -356,6 +363,8 @@ class ConfigurableTask(Task):
     ) -> list[tuple[str, str]]:
         """Context and continuation of every choice; for `acc_mutual_info` each choice alone too."""
         choices = self.doc_to_choice(doc)
+        if not choices:
+            raise DataError(f"doc_to_choice gave nothing to choose from: {choices!r}.")
         delimiter = self.config.target_delimiter
         prefix = self.config.gen_prefix
         if apply_chat_template and (not prefix or prefix[-1].isspace()):
@@ -394,6 +403,8 @@ class ConfigurableTask(Task):
             choices = self.doc_to_choice(doc)
             gold = self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
             index = documents.gold_index(gold, choices)
+            if documents.NOT_A_CHOICE in (index if isinstance(index, list) else [index]):
+                self.gold_missing += 1
             return documents.score_multiple_choice(results, choices, index, wanted)
         return self._score_generation(doc, results[0])
 
