@@ -11,17 +11,6 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
-SHARED = REPOSITORY.parent / "shared"
-
-
-@pytest.fixture
-def shared() -> Path:
-    """The folder of real data beside the checkout; the test skips where there is none."""
-    if not SHARED.is_dir():
-        pytest.skip("no ../shared here")
-    return SHARED
-
 
 class Folder:
     """A task folder under construction."""
