@@ -17,7 +17,7 @@ import yaml
 from lm_eval.config.functions import FunctionRef
 from lm_eval.config.schema import FILE, file_schema
 from lm_eval.config.yaml_file import load_yaml_file, parse_yaml
-from lm_eval.errors import ConfigError, EvalError
+from lm_eval.errors import ConfigError, DataError, EvalError
 from lm_eval.tasks import TaskManager, index_store
 from lm_eval.tasks.index import Kind, build_index
 from lm_eval.tasks.scan import Scan, scan_file
@@ -364,10 +364,17 @@ def test_a_group_that_holds_itself_is_refused_when_loaded(good: Folder) -> None:
         TaskManager(include_path=good.path, include_defaults=False).load("g")
 
 
-def test_random_changes_to_good_files_end_in_clear_errors(good: Folder) -> None:
+def test_random_changes_to_good_files_end_in_clear_errors(
+    good: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever is done to a file, loading and checking it gives results or one of our errors."""
+    from lm_eval.data import load
     from lm_eval.tasks.check import problems_of
 
+    def nowhere(path: str, *rest: object) -> None:
+        raise DataError(f"there is no data set {path}")
+
+    monkeypatch.setattr(load, "_from_library", nowhere)
     rng = random.Random(0)
     pieces = [
         "\n",
