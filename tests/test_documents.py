@@ -645,3 +645,74 @@ def test_a_class_from_a_file_runs_as_published_ones_are_written(library: Folder)
     assert results["versions"] == {"reading": 3}
     with pytest.raises(ConfigError, match="a format does not reach it"):
         manager.load("reading@mcqa")
+
+
+# -- document 004 -----------------------------------------------------------------------------
+
+MATH_UTILS = """\
+import re
+from lm_eval.api.filter import Filter
+from lm_eval.api.registry import register_filter, register_metric
+
+@register_filter("extract_number")
+class ExtractNumberFilter(Filter):
+    def apply(self, resps, docs):
+        return [
+            [re.search(r"(\\d+)", r).group(1) if re.search(r"(\\d+)", r) else ""
+             for r in doc_resps]
+            for doc_resps in resps
+        ]
+
+@register_metric(
+    metric="numeric_match", higher_is_better=True, output_type="generate_until",
+    aggregation="mean",
+)
+def numeric_match(references, predictions, tolerance=0):
+    try:
+        return 1.0 if abs(float(references[0]) - float(predictions[0])) <= tolerance else 0.0
+    except (ValueError, TypeError):
+        return 0.0
+"""
+
+MATH_TASK = """\
+task: my_math_task
+dataset_path: json
+dataset_kwargs: {data_files: {test: problems.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "Solve: {{problem}}\\nAnswer:"
+doc_to_target: "{{answer}}"
+generation_kwargs:
+  until: ["\\n"]
+filter_list:
+  - name: "numeric"
+    filter:
+      - function: "extract_number"
+      - function: "take_first"
+metric_list:
+  - metric: numeric_match
+    tolerance: 0.01
+"""
+
+
+def test_a_task_may_name_what_the_code_beside_it_registers(folder: Folder) -> None:
+    folder.write("my_task/utils.py", MATH_UTILS)
+    folder.write("my_task/my_task.yaml", MATH_TASK)
+    folder.rows("my_task/problems.jsonl", [{"problem": f"{n}+1", "answer": n + 1} for n in (1, 2)])
+    lm = ScriptedLM(generate=lambda context, settings: "It is 2, I think.")
+    manager = TaskManager(include_path=folder.path, include_defaults=False)
+    results = lm_eval.simple_evaluate(lm, tasks=["my_math_task"], task_manager=manager)
+    assert results is not None
+    assert lm.asked[0].args == ("Solve: 1+1\nAnswer:", {"until": ["\n"]})
+    assert results["results"]["my_math_task"]["numeric_match,numeric"] == 0.5
+    assert results["higher_is_better"]["my_math_task"] == {"numeric_match": True}
+
+
+def test_a_registered_metric_can_be_overridden_in_yaml(folder: Folder) -> None:
+    folder.write("my_task/utils.py", MATH_UTILS)
+    over = "  - metric: numeric_match\n    aggregation: median\n    higher_is_better: false\n"
+    folder.write("my_task/t.yaml", MATH_TASK.partition("  - metric")[0] + over)
+    folder.rows("my_task/problems.jsonl", [{"problem": "1+1", "answer": 2}])
+    task = load(folder, "my_math_task")[0]["my_math_task"]
+    assert task.aggregation()["numeric_match"]([3, 1, 2]) == 2
+    assert task.higher_is_better() == {"numeric_match": False}

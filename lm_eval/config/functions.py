@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -72,6 +72,18 @@ def resolve_functions(value: Any) -> Any:
     if isinstance(value, list):
         return [resolve_functions(item) for item in value]
     return value
+
+
+def run_modules_that_register(names: Iterable[str], folder: Path) -> None:
+    """Run the Python files of a folder that speak of some names, so that they can register them.
+
+    A task file may name a filter or metric that the code beside it registers.
+    """
+    quoted = [f"{quote}{name}{quote}" for name in names for quote in ("'", '"')]
+    for path in sorted(folder.glob("*.py")) if quoted else []:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if "register_" in text and any(name in text for name in quoted):
+            _load_module(path.resolve())
 
 
 def _load_module(path: Path) -> ModuleType:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
+from lm_eval.api.registry import aggregation_registry, filter_registry, metric_registry
 from lm_eval.api.task import Task
-from lm_eval.config.functions import resolve_functions
+from lm_eval.config.functions import resolve_functions, run_modules_that_register
 from lm_eval.config.group import GroupConfig
 from lm_eval.config.task import TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
@@ -131,6 +132,8 @@ class Builder:
             make = values.pop("class", None)
             if make is not None:
                 return _python_task(make, values)
+            if entry.path:
+                run_modules_that_register(_unregistered(values), file.path.parent)
             return ConfigurableTask(config=known_fields(values, file))
         except EvalError as error:
             raise located(error, file.path if entry.path else None) from error
@@ -311,6 +314,21 @@ def _load(entry: Entry) -> YamlFile:
     if entry.path is not None:
         return load_yaml_file(entry.path)
     return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
+
+
+def _unregistered(values: Mapping[str, Any]) -> set[str]:
+    """The filters, metrics and aggregations a task names that nobody has registered yet."""
+    used: list[tuple[Any, Any]] = []
+    for entry in values.get("metric_list") or ():
+        if isinstance(entry, Mapping):
+            used.append((entry.get("metric"), metric_registry))
+            used.append((entry.get("aggregation"), aggregation_registry))
+    for pipeline in values.get("filter_list") or ():
+        steps = pipeline.get("filter") if isinstance(pipeline, Mapping) else None
+        for step in steps or ():
+            if isinstance(step, Mapping):
+                used.append((step.get("function"), filter_registry))
+    return {name for name, known in used if isinstance(name, str) and name not in known}
 
 
 def known_fields(values: Mapping[str, Any], file: YamlFile) -> dict[str, Any]:
