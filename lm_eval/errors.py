@@ -42,7 +42,7 @@ def at(path: str | Path, line: int | None = None) -> str:
 
 def located(error: EvalError, where: object) -> EvalError:
     """The same error with the place put before it, unless it is named already."""
-    text = " ".join(map(str, error.args))
+    text = str(error)
     if where is None or str(where).partition(":")[0] in text:
         return error
     return type(error)(f"{where}: {text}")

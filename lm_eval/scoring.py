@@ -60,6 +60,7 @@ def score(task: Task, doc_ids: Sequence[int] | None = None) -> TaskScores:
     documents = _by_document(task.instances)
     scores = TaskScores(task)
     for pipeline in task.instances[0].filtered_resps:
+        task.gold_missing = 0
         for doc_id, requests in documents.items():
             number = doc_ids[doc_id] if doc_ids else doc_id
             answers = [request.filtered_resps[pipeline] for request in requests]
@@ -71,12 +72,11 @@ def score(task: Task, doc_ids: Sequence[int] | None = None) -> TaskScores:
                 what = f"task {task.task_name!r}, document {number}: scoring it"
                 raise failed(what, error) from error
             scores.measurements.append(Measurement(number, pipeline, requests, values))
-    missing = getattr(task, "gold_missing", 0)
-    if missing:
+    if task.gold_missing:
         logger.warning(
             "%s: the gold answer of %d documents is none of their choices; they count as wrong.",
             task.task_name,
-            missing,
+            task.gold_missing,
         )
     return scores
 

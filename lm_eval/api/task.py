@@ -42,6 +42,8 @@ class Task(abc.ABC):
     DATASET_PATH: str | None = None
     DATASET_NAME: str | None = None
     OUTPUT_TYPE: OutputType | None = None
+    #: How many documents had a gold answer that is none of their choices, when last scored.
+    gold_missing: int = 0
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
         try:
             problems.extend(check() or [])
         except EvalError as error:
-            problems.append(" ".join(" ".join(map(str, error.args)).split()))
+            problems.append(" ".join(str(error).split()))
         except Exception as error:
             problems.append(f"{type(error).__name__}: {error}")
 

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -79,11 +79,18 @@ def run_modules_that_register(names: Iterable[str], folder: Path) -> None:
 
     A task file may name a filter or metric that the code beside it registers.
     """
+    for path, text in modules_mentioning(names, folder):
+        if "register_" in text:
+            _load_module(path.resolve())
+
+
+def modules_mentioning(names: Iterable[str], folder: Path) -> Iterator[tuple[Path, str]]:
+    """The Python files of a folder that quote some of the names, with their text; none is run."""
     quoted = [f"{quote}{name}{quote}" for name in names for quote in ("'", '"')]
     for path in sorted(folder.glob("*.py")) if quoted else []:
         text = path.read_text(encoding="utf-8", errors="replace")
-        if "register_" in text and any(name in text for name in quoted):
-            _load_module(path.resolve())
+        if any(name in text for name in quoted):
+            yield path, text
 
 
 def _load_module(path: Path) -> ModuleType:

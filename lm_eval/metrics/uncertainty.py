@@ -59,18 +59,14 @@ def standard_error(
         return None
     if aggregation is aggregations.mean:
         return mean_stderr(items)
-    if aggregation in _OF_MEANS and not (_is_pairs(aggregation) and not _binary(items)):
-        columns, value = _OF_MEANS[aggregation]
+    columns, value = _OF_MEANS.get(aggregation, (None, None))
+    if columns is not None and value is not None and (columns is not _hits or _binary(items)):
         replicates = replicates_within_reason(bootstrap_iters, len(items))
         with np.errstate(over="ignore", invalid="ignore"):
             return float(np.std(value(replicate_means(columns(items), replicates)), ddof=1))
     if aggregation in _ONE_BY_ONE:
         return bootstrap_stderr(aggregation, items, min(bootstrap_iters, _ONE_BY_ONE_REPLICATES))
     return None
-
-
-def _is_pairs(aggregation: Callable[..., Any]) -> bool:
-    return _OF_MEANS[aggregation][0] is _hits
 
 
 def _binary(items: Sequence[Any]) -> bool:

@@ -21,7 +21,7 @@ from lm_eval.config.yaml_file import YamlFile, load_yaml_file
 from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion
 from lm_eval.prompts.formats import apply_format
 from lm_eval.tasks.configurable import ConfigurableTask
-from lm_eval.tasks.index import Entry, Index, Kind, kind_of
+from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Builder:
     # -- tasks --------------------------------------------------------------------------------
 
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
-        file = _load(entry)
+        file = file_of(entry)
         try:
             values = self.configure(entry, file, overrides)
             make = values.pop("class", None)
@@ -250,7 +250,7 @@ class _GroupFile:
 
     @classmethod
     def load(cls, entry: Entry, chain: tuple[str, ...] = ()) -> _GroupFile:
-        file = _load(entry)
+        file = file_of(entry)
         try:
             return cls._of(entry.name, file, resolve_functions(file.values), chain)
         except EvalError as error:
@@ -308,12 +308,6 @@ class _GroupFile:
             raise ConfigError(
                 f"{self.where(number)}: groups hold one another in a circle: {chain}."
             )
-
-
-def _load(entry: Entry) -> YamlFile:
-    if entry.path is not None:
-        return load_yaml_file(entry.path)
-    return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
 
 
 def _unregistered(values: Mapping[str, Any]) -> set[str]:

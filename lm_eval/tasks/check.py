@@ -18,15 +18,15 @@ from lm_eval.api.registry import (
     format_registry,
     metric_registry,
 )
-from lm_eval.config.functions import FunctionRef
+from lm_eval.config.functions import FunctionRef, modules_mentioning
 from lm_eval.config.group import AggMetricConfig, GroupConfig
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
-from lm_eval.config.yaml_file import YamlFile, load_yaml_file
+from lm_eval.config.yaml_file import YamlFile
 from lm_eval.errors import ConfigError, at, suggestion
 from lm_eval.prompts.fewshot import SAMPLER_REGISTRY
 from lm_eval.prompts.template import env
-from lm_eval.tasks.index import Entry, Index, Kind
+from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
 #: Keys a task file may have beside the fields of a task.
 _BESIDE = ("tag", "class", "include", "task_list", "group")
@@ -64,7 +64,7 @@ class _Checker:
             for path in entry.rivals
         ]
         try:
-            file = load_yaml_file(entry.path) if entry.path else _inline(entry)
+            file = file_of(entry)
         except ConfigError as error:
             self.problems.append(str(error))
             return
@@ -283,7 +283,7 @@ class _Checker:
                     yield from self._metrics_of_entry(self.index[name], overrides)
                 return
             try:
-                file = load_yaml_file(entry.path) if entry.path else _inline(entry)
+                file = file_of(entry)
             except ConfigError:
                 return
             if entry.kind is Kind.GROUP:
@@ -311,9 +311,7 @@ def _metric_name(metric: Any) -> str:
 @cache
 def _mentioned(name: str, folder: Path) -> bool:
     """Whether Python code beside a file speaks of a name, and so may register it when it runs."""
-    quoted = (f'"{name}"', f"'{name}'")
-    texts = (path.read_text(errors="replace") for path in folder.glob("*.py"))
-    return any(quote in text for text in texts for quote in quoted)
+    return any(True for _ in modules_mentioning([name], folder))
 
 
 def _items(value: Any) -> list[Any]:
@@ -321,10 +319,6 @@ def _items(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [value]
     return value if isinstance(value, list) else []
-
-
-def _inline(entry: Entry) -> YamlFile:
-    return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
 
 
 def _refs(value: Any) -> Iterator[FunctionRef]:

@@ -52,8 +52,6 @@ class ConfigurableTask(Task):
         self._training_docs = None
         self._fewshot_docs = None
         self._split_docs: dict[str, Any] = {}
-        #: How many documents had a gold answer that is none of their choices.
-        self.gold_missing = 0
         self._fewshot_seed: int | None = None
         self._spare = random.Random()
         if self.config.use_prompt is not None:

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from lm_eval.config.yaml_file import YamlFile, load_yaml_file
 from lm_eval.errors import ConfigError
 from lm_eval.tasks import index_store
 from lm_eval.tasks.index_store import State
@@ -48,6 +49,13 @@ class Entry:
 
 
 Index = dict[str, Entry]
+
+
+def file_of(entry: Entry) -> YamlFile:
+    """What an entry stands for, as its file or the dictionary it was given as says it."""
+    if entry.path is not None:
+        return load_yaml_file(entry.path)
+    return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
 
 
 def build_index(roots: Iterable[Path]) -> Index:
