@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "lm_eval"
 
-FOUNDATION = {"errors", "defaults", "_lazy"}
+FOUNDATION = {"errors", "defaults", "markdown", "_lazy"}
 CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model"}
 TASK_CONTRACTS = {"api.task", "api.group"}
 BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics"}
@@ -20,6 +20,7 @@ BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "f
 MAY_USE = {
     "errors": set(),
     "defaults": set(),
+    "markdown": set(),
     "_lazy": set(),
     "stats": set(),
     "config": FOUNDATION | {"api.instance"},

@@ -17,7 +17,7 @@ import yaml
 from lm_eval.config.functions import FunctionRef
 from lm_eval.config.schema import FILE, file_schema
 from lm_eval.config.yaml_file import load_yaml_file, parse_yaml
-from lm_eval.errors import ConfigError, DataError, EvalError
+from lm_eval.errors import ConfigError, DataError, EvalError, UnknownNameError
 from lm_eval.tasks import TaskManager, index_store
 from lm_eval.tasks.index import Kind, build_index
 from lm_eval.tasks.scan import Scan, scan_file
@@ -209,14 +209,68 @@ def test_listing_and_checking_run_no_code(
 
 def test_ls_lists_searches_and_speaks_json(lm_eval_command: Command, tasks: Folder) -> None:
     where = ("--include_path", tasks.path)
-    assert lm_eval_command("ls", "groups", *where).stdout.split() == ["demo", "g"]
-    assert lm_eval_command("ls", "subtasks", "demo_s", *where).stdout.split() == [
-        "demo_stories",
-        "demo_sums",
+
+    def listed(*what: str) -> list[list[str]]:
+        lines = lm_eval_command("ls", *what, *where).stdout.splitlines()
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+    (head, _, *groups) = listed("groups")
+    assert head == ["Group", "Config Location"]
+    assert groups == [
+        ["demo", "lm_eval/tasks/demo/_demo.yaml"],
+        ["g", f"{tasks.path}/g.yaml"],
     ]
-    found = json.loads(lm_eval_command("ls", "tags", "--json", *where).stdout)
-    assert {"x", "y"} <= set(found)
-    assert set(FOUND) <= set(lm_eval_command("ls", "tasks", *where).stdout.split())
+    (head, _, *subtasks) = listed("subtasks", "demo_s")
+    assert head == ["Task", "Config Location", "Output Type"]
+    assert subtasks == [
+        ["demo_stories", "lm_eval/tasks/demo/demo_stories.yaml", "loglikelihood_rolling"],
+        ["demo_sums", "lm_eval/tasks/demo/demo_sums.yaml", "generate_until"],
+    ]
+    assert ["b", f"{tasks.path}/a/b.yaml", "multiple_choice"] in listed("subtasks")
+    everything = listed("tasks")
+    assert [row for row in everything if row[0] in ("Group", "Tag", "Task")] == [
+        ["Group", "Config Location"],
+        ["Tag"],
+        ["Task", "Config Location", "Output Type"],
+    ]
+    assert set(FOUND) <= {row[0] for row in everything}
+    found = json.loads(lm_eval_command("ls", "tasks", "--json", *where).stdout)
+    assert {entry["name"]: entry["kind"] for entry in found} | FOUND == {
+        entry["name"]: entry["kind"] for entry in found
+    }
+    assert {"name": "x", "kind": "tag", "path": None, "output_type": None} in found
+    assert (
+        lm_eval_command("ls", "tags", "nowhere").stdout == "No tags with 'nowhere' in the name.\n"
+    )
+
+
+def test_a_file_that_is_no_yaml_is_named_whether_the_index_is_new_or_stored(
+    tasks: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tasks.write("broken.yaml", "task: {\n")
+    for _ in ("new", "stored"):
+        caplog.clear()
+        build_index([tasks.path])
+        assert f"{broken} cannot be read as YAML" in caplog.text
+
+
+def test_a_folder_or_a_pattern_of_files_may_be_asked_for(colours: Folder) -> None:
+    colours.write("other.yaml", "include: colours.yaml\ntask: other\n")
+    colours.write("part.yaml", "num_fewshot: 1\n")
+    manager = TaskManager()
+    assert set(manager.load(str(colours.path))["tasks"]) == {"colours", "other"}
+    assert set(manager.load(f"{colours.path}/o*.yaml")["tasks"]) == {"other"}
+    with pytest.raises(UnknownNameError):
+        manager.load(f"{colours.path}/p*.yaml")
+
+
+def test_a_key_given_twice_is_told(colours: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    text = (colours.path / "colours.yaml").read_text()
+    twice = colours.write("twice.yaml", f"num_fewshot: 1\n{text}num_fewshot: 2\n")
+    assert load_yaml_file(twice).values["num_fewshot"] == 2
+    line = text.count("\n") + 2
+    assert f"{twice}:{line}: `num_fewshot` is given a second time" in caplog.text
+    assert "line 1 says has no effect" in caplog.text
 
 
 def test_validate_accepts_the_library(lm_eval_command: Command) -> None:

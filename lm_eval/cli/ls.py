@@ -16,10 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="tasks",
         choices=("tasks", "groups", "subtasks", "tags"),
-        help="tasks: every name; subtasks: single tasks alone (default: tasks)",
+        help="tasks: all of them; subtasks: single tasks alone (default: tasks)",
     )
     parser.add_argument("search", nargs="?", default="", help="only names holding this text")
-    parser.add_argument("--json", action="store_true", help="as a JSON list")
+    parser.add_argument("--json", action="store_true", help="as a JSON list of objects")
     add_include_path(parser)
 
 
@@ -27,10 +27,21 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_path=include_paths(arguments.include_path))
-    names: list[str] = getattr(manager, f"all_{arguments.what}")
-    found = [name for name in names if arguments.search in name]
-    if arguments.json:
-        print(json.dumps(found, indent=2))
-    else:
-        print("\n".join(found))
+    what, search = arguments.what, arguments.search
+    if not arguments.json:
+        listed = manager.list_all_tasks(
+            list_groups=what in ("tasks", "groups"),
+            list_tags=what in ("tasks", "tags"),
+            list_subtasks=what in ("tasks", "subtasks"),
+            search=search,
+        )
+        print(listed or f"No {what} with {search!r} in the name.", end="" if listed else "\n")
+        return 0
+    names: list[str] = getattr(manager, f"all_{what}")
+    entries = [manager.task_index[name] for name in names if search in name]
+    found = [
+        {"name": e.name, "kind": e.kind.value, "path": e.path, "output_type": e.output_type}
+        for e in entries
+    ]
+    print(json.dumps(found, indent=2))
     return 0

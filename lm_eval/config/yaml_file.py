@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,8 @@ import yaml
 
 from lm_eval.config.functions import FunctionRef, resolve_functions
 from lm_eval.errors import ConfigError, at
+
+logger = logging.getLogger(__name__)
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -134,7 +137,15 @@ def _sources(node: Any, path: Path) -> dict[str, Source]:
     sources: dict[str, Source] = {}
     for key, value in node.value:
         if isinstance(key, yaml.ScalarNode):
-            sources[key.value] = Source(path, key.start_mark.line + 1)
+            source = Source(path, key.start_mark.line + 1)
+            if key.value in sources:
+                logger.warning(
+                    "%s: `%s` is given a second time; what line %d says has no effect.",
+                    source,
+                    key.value,
+                    sources[key.value].line,
+                )
+            sources[key.value] = source
             items = value.value if isinstance(value, yaml.SequenceNode) else []
             for number, item in enumerate(items):
                 sources[f"{key.value}[{number}]"] = Source(path, item.start_mark.line + 1)

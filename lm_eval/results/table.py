@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lm_eval import markdown
+
 _HEADERS = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
 _ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr"}
 _ARROWS = {True: "↑", False: "↓"}
@@ -24,7 +26,7 @@ def make_table(
         name = f"{' ' * depth}- {alias}" if depth else alias
         lines += _lines(name, key, result_dict, rows[key])
     first = "Groups" if column == "groups" else "Tasks"
-    return markdown([first, *_HEADERS], lines)
+    return markdown.table([first, *_HEADERS], lines, right=_ALIGN_RIGHT)
 
 
 def _lines(
@@ -73,24 +75,3 @@ def _hierarchy(
         if name not in children:
             visit(name, 0)
     return depths, ordered + sorted(name for name in rows if name not in depths)
-
-
-def markdown(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns also line up as plain text."""
-    widths = [max(3, *(len(line[i]) for line in (headers, *lines))) for i in range(len(headers))]
-    right = [header in _ALIGN_RIGHT for header in headers]
-    rules = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, right, strict=True)]
-
-    def write(line: Sequence[str]) -> str:
-        cells = (
-            cell.rjust(w) if r else cell.ljust(w)
-            for cell, w, r in zip(line, widths, right, strict=True)
-        )
-        return f"|{'|'.join(cells)}|"
-
-    head = (
-        "|"
-        + "|".join(h.center(w) if h else " " * w for h, w in zip(headers, widths, strict=True))
-        + "|"
-    )
-    return "\n".join([head, write(rules), *(write(line) for line in lines)]) + "\n"

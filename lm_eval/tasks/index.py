@@ -34,6 +34,7 @@ class Entry:
 
     A task's or group's `tags` are those it carries itself. `cfg` holds a configuration that was
     given as a dictionary and has no file. `rivals` are files that claim the name too, in vain.
+    `output_type` is what the file says of it, if anything.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Entry:
     cfg: dict[str, Any] | None = None
     tags: set[str] = field(default_factory=set)
     rivals: list[str] = field(default_factory=list)
+    output_type: str | None = None
 
     @property
     def yaml_path(self) -> Path | None:
@@ -90,14 +92,31 @@ def _index_folder(root: Path) -> Index:
     states = _yaml_files(str(root))
     stored = index_store.load_names(root, states, _state)
     if stored is not None:
-        return {
-            name: Entry(name, Kind(kind), path, tags=set(tags), rivals=rivals)
-            for name, kind, path, tags, rivals in stored
+        names, unreadable = stored
+        index = {
+            name: Entry(name, Kind(kind), path, None, set(tags), rivals, output_type)
+            for name, kind, path, tags, rivals, output_type in names
         }
+        return _told(index, unreadable)
     scans = _Scans(index_store.load_scans(root), states)
     index = _read_names(sorted(states), scans)
-    names = [(e.name, e.kind.value, e.path, sorted(e.tags), e.rivals) for e in index.values()]
-    index_store.save(root, scans.states, scans.found, names)
+    unreadable = sorted(path for path in states if scans.found.get(path) is None)
+    names = [
+        (e.name, e.kind.value, e.path, sorted(e.tags), e.rivals, e.output_type)
+        for e in index.values()
+    ]
+    index_store.save(root, scans.states, scans.found, names, unreadable)
+    return _told(index, unreadable)
+
+
+def _told(index: Index, unreadable: list[str]) -> Index:
+    """A file that cannot be read has no name to ask for, so its author is told at once."""
+    for path in unreadable:
+        logger.warning(
+            "%s cannot be read as YAML and is passed over; `lm-eval validate %s` says why.",
+            path,
+            path,
+        )
     return index
 
 
@@ -117,7 +136,7 @@ def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
             index[name].rivals.append(path)
             continue
         tags = found.tags or ()
-        index[name] = Entry(name, kind, path, tags=set(tags))
+        index[name] = Entry(name, kind, path, tags=set(tags), output_type=found.output_type)
         if kind is not Kind.GROUP:
             for tag in tags:
                 index.setdefault(tag, Entry(tag, Kind.TAG)).tags.add(name)
@@ -125,7 +144,7 @@ def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
 
 
 class _Scans:
-    """The naming keys of every file: as stored where the file has not changed since."""
+    """The listed keys of every file: as stored where the file has not changed since."""
 
     def __init__(self, stored: index_store.Scans, states: dict[str, State]) -> None:
         self._stored = stored
@@ -167,6 +186,7 @@ def _over(upper: Scan, lower: Scan) -> Scan:
         has_task=upper.has_task or lower.has_task,
         has_group=upper.has_group or lower.has_group,
         tags=lower.tags if upper.tags is None else upper.tags,
+        output_type=lower.output_type if upper.output_type is None else upper.output_type,
     )
 
 

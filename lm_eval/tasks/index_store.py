@@ -20,17 +20,17 @@ from lm_eval.tasks.scan import Scan
 State = tuple[int, int]
 #: What a file held when it was in that state; None where it was not YAML.
 Scans = dict[str, tuple[State, Scan | None]]
-#: Name, kind, path, tags and rivals of an entry.
-Name = tuple[str, str, str | None, list[str], list[str]]
+#: Name, kind, path, tags, rivals and output type of an entry.
+Name = tuple[str, str, str | None, list[str], list[str], str | None]
 
-_FORMAT = "lm_eval task index 2"
+_FORMAT = "lm_eval task index 3"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError)
 
 
 def load_names(
     root: Path, states: Mapping[str, State], state_of: Callable[[str], State]
-) -> list[Name] | None:
-    """The names stored for a folder, if every file is as it was and no other has come.
+) -> tuple[list[Name], list[str]] | None:
+    """A folder's names and its unreadable files, if every file is as it was and none has come.
 
     Files included from elsewhere are not among `states`; they are looked at one by one.
     """
@@ -39,8 +39,7 @@ def load_names(
         current = {**states, **{path: state_of(path) for path in stored["elsewhere"]}}
         if stored["fingerprint"] != _fingerprint(current):
             return None
-        names: list[Name] = stored["names"]
-        return names
+        return stored["names"], stored["unreadable"]
     except _UNREADABLE:
         return None
 
@@ -61,6 +60,7 @@ def save(
     states: Mapping[str, State],
     found: Mapping[str, Scan | None],
     names: list[Name],
+    unreadable: list[str],
 ) -> None:
     """Write both files, or neither half of one."""
     inside = f"{root}{os.sep}"
@@ -68,7 +68,13 @@ def save(
     files = [[path, *states[path], scan] for path, scan in found.items()]
     fingerprint = _fingerprint(states)
     _write(root, "files", {"files": files})
-    _write(root, "names", {"fingerprint": fingerprint, "elsewhere": elsewhere, "names": names})
+    summary = {
+        "fingerprint": fingerprint,
+        "elsewhere": elsewhere,
+        "unreadable": unreadable,
+        "names": names,
+    }
+    _write(root, "names", summary)
 
 
 def _fingerprint(states: Mapping[str, State]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import lm_eval.tasks
+from lm_eval import markdown
 from lm_eval.errors import ConfigError, UnknownNameError, suggestion
 from lm_eval.tasks.index import Entry, Index, Kind, build_index, kind_of
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from lm_eval.tasks.build import Builder, Built
 
 LIBRARY = Path(__file__).parent
+_INSIDE, _OUTSIDE = f"{LIBRARY}{os.sep}", f"{LIBRARY.parents[1]}{os.sep}"
 
 
 class TaskDict(TypedDict):
@@ -74,6 +78,32 @@ class TaskManager:
         patterns = [task_list] if isinstance(task_list, str) else list(task_list)
         return sorted({n for p in patterns for n in fnmatch.filter(self._index, p)})
 
+    def list_all_tasks(
+        self,
+        list_groups: bool = True,
+        list_tags: bool = True,
+        list_subtasks: bool = True,
+        search: str = "",
+    ) -> str:
+        """Tables of what there is, and where; of the names that hold the text `search` alone."""
+
+        def having(names: list[str]) -> list[Entry]:
+            return [self._index[name] for name in names if search in name]
+
+        groups = [[e.name, _location(e)] for e in having(self.all_groups)]
+        tags = [[e.name] for e in having(self.all_tags)]
+        tasks = [[e.name, _location(e), e.output_type or ""] for e in having(self.all_subtasks)]
+        tables = [
+            (list_groups, ["Group", "Config Location"], groups),
+            (list_tags, ["Tag"], tags),
+            (list_subtasks, ["Task", "Config Location", "Output Type"], tasks),
+        ]
+        return "\n".join(
+            markdown.table(headers, rows)
+            for wanted, headers, rows in tables
+            if wanted and (rows or not search)
+        )
+
     # -- loading ------------------------------------------------------------------------------
 
     def load(self, task_list: Any) -> TaskDict:
@@ -122,13 +152,7 @@ class TaskManager:
         found = builder.by_name(spec)
         if found is not None:
             return found
-        path = Path(spec).expanduser()
-        if path.suffix in (".yaml", ".yml") or path.is_file():
-            return builder.build(_entry_of_file(path))
-        names = self.match_tasks([spec])
-        if not names:
-            raise unknown_task(spec, self._index)
-        return [item for name in names for item in builder.build(self._index[name])]
+        return [item for entry in self._find(spec) for item in builder.build(entry)]
 
     def _entry_of(self, config: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
         """A dictionary that names a known task overrides it; any other defines its own."""
@@ -141,17 +165,27 @@ class TaskManager:
         return Entry(str(name), kind, None, cfg=config), {}
 
     def entries(self, name: str) -> list[Entry]:
-        """What a name, path or pattern leads to, found but not built."""
+        """What a name, a pattern of names, or a path leads to, found but not built."""
         base = name.partition("@")[0].partition("::")[0]
-        if base in self._index:
-            return [self._index[base]]
+        return [self._index[base]] if base in self._index else self._find(name)
+
+    def _find(self, name: str) -> list[Entry]:
+        """What a pattern of names or a path leads to.
+
+        A folder stands for the task files right in it, but names that match go before a folder
+        that happens to be called so too.
+        """
         path = Path(name).expanduser()
-        if path.suffix in (".yaml", ".yml") or path.is_file():
+        if path.is_file() or (path.suffix in (".yaml", ".yml") and not glob.has_magic(name)):
             return [_entry_of_file(path)]
         names = self.match_tasks([name])
-        if not names:
+        if names:
+            return [self._index[found] for found in names]
+        files = sorted(path.glob("*.yaml")) if path.is_dir() else _files_like(path)
+        found = [entry for file in files if (entry := _entry_in(file)) is not None]
+        if not found:
             raise unknown_task(name, self._index)
-        return [self._index[found] for found in names]
+        return found
 
     def load_task_or_group(self, task_list: Any) -> dict[Any, Any]:
         """The older, nested form: `{ConfigurableGroup: {name: Task}, name: Task}`."""
@@ -161,6 +195,13 @@ class TaskManager:
         return nested
 
 
+def _location(entry: Entry) -> str:
+    """Where an entry is defined; in the library, as seen from outside the package."""
+    if entry.path is None:
+        return "---"
+    return entry.path.removeprefix(_OUTSIDE) if entry.path.startswith(_INSIDE) else entry.path
+
+
 def unknown_task(name: str, index: Index) -> UnknownNameError:
     return UnknownNameError(
         f"there is no task, group or tag {name!r}.{suggestion(name, index)} "
@@ -168,13 +209,26 @@ def unknown_task(name: str, index: Index) -> UnknownNameError:
     )
 
 
+def _files_like(path: Path) -> list[Path]:
+    matches = glob.glob(str(path))  # noqa: PTH207 (the pattern may be absolute)
+    return sorted(Path(found) for found in matches if found.endswith(".yaml"))
+
+
 def _entry_of_file(path: Path) -> Entry:
+    entry = _entry_in(path)
+    if entry is None:
+        raise ConfigError(f"{path}: defines no task or group: it has neither key.")
+    return entry
+
+
+def _entry_in(path: Path) -> Entry | None:
+    """What a file defines; None where it is only a part for others to include."""
     from lm_eval.config.yaml_file import load_yaml_file
 
     values = load_yaml_file(path).values
     kind = kind_of(values)
     if kind is None:
-        raise ConfigError(f"{path}: defines no task or group: it has neither key.")
+        return None
     name = values.get("group" if kind is Kind.GROUP else "task")
     return Entry(str(name), kind, str(path.resolve()))
 

@@ -1,4 +1,4 @@
-"""Read from a YAML file only what names a task: a few keys at the left margin.
+"""Read from a YAML file only what a list of tasks shows: a few keys at the left margin.
 
 Most task files are a page of prompt text around one `task:` line. Finding that line by pattern is
 fifty times faster than parsing the page; whatever the pattern does not plainly understand is left
@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 from lm_eval.config.yaml_file import parse_yaml
 from lm_eval.errors import ConfigError
 
-KEYS = ("task", "group", "class", "tag", "include")
-
 
 class Scan(NamedTuple):
-    """The naming keys of one file. `None` is absent; `class` is only ever present or absent.
+    """The listed keys of one file. `None` is absent; `class` is only ever present or absent.
 
     `task` is None too where the key holds a list (a group's members): `has_task` tells.
     """
@@ -29,11 +27,13 @@ class Scan(NamedTuple):
     has_task: bool = False
     has_group: bool = False
     tags: tuple[str, ...] | None = None
+    output_type: str | None = None
     includes: tuple[str, ...] = ()
 
 
 _KEY = re.compile(
-    rb"^([\"']?)(task|group|class|tag|include)\1[ \t]*:(?=[ \t\r\n]|$)(.*)$", re.MULTILINE
+    rb"^([\"']?)(task|group|class|tag|include|output_type)\1[ \t]*:(?=[ \t\r\n]|$)(.*)$",
+    re.MULTILINE,
 )
 #: A plain word or path that YAML reads as the text it is, perhaps with a comment after it.
 _WORD = rb"(?:\.{0,2}/)*[A-Za-z_][\w.\-/:+@]*"
@@ -51,7 +51,7 @@ _UNUSUAL = re.compile(
 
 
 def scan_file(path: str) -> Scan | None:
-    """The naming keys of a file; None where it cannot be read as YAML at all."""
+    """The listed keys of a file; None where it cannot be read as YAML at all."""
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -93,7 +93,7 @@ def _value(key: str, match: re.Match[bytes], text: bytes) -> tuple[Any] | None:
 
 def _scan(values: dict[str, Any]) -> Scan:
     task, group, tags = values.get("task"), values.get("group"), values.get("tag")
-    includes = values.get("include")
+    includes, output_type = values.get("include"), values.get("output_type")
     if includes is None or isinstance(includes, dict):
         includes = []
     elif not isinstance(includes, list):
@@ -105,6 +105,7 @@ def _scan(values: dict[str, Any]) -> Scan:
         has_task="task" in values,
         has_group="group" in values,
         tags=None if "tag" not in values else _names(tags),
+        output_type=output_type if isinstance(output_type, str) else None,
         includes=tuple(str(name) for name in includes),
     )
 

@@ -1,0 +1,28 @@
+"""Rows of text as a Markdown table that also reads well as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+
+def table(
+    headers: Sequence[str], lines: Sequence[Sequence[str]], right: Collection[str] = ()
+) -> str:
+    """A Markdown table with all columns lined up; those headed as in `right`, to the right."""
+    widths = [max(3, *(len(line[i]) for line in (headers, *lines))) for i in range(len(headers))]
+    to_right = [header in right for header in headers]
+    rules = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, to_right, strict=True)]
+
+    def write(line: Sequence[str]) -> str:
+        cells = (
+            cell.rjust(w) if r else cell.ljust(w)
+            for cell, w, r in zip(line, widths, to_right, strict=True)
+        )
+        return f"|{'|'.join(cells)}|"
+
+    head = (
+        "|"
+        + "|".join(h.center(w) if h else " " * w for h, w in zip(headers, widths, strict=True))
+        + "|"
+    )
+    return "\n".join([head, write(rules), *(write(line) for line in lines)]) + "\n"
