@@ -63,7 +63,7 @@ kept = len(results["samples"]["overhead"])
 score = results["results"]["overhead"]["acc,none"]
 print(took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, kept, score)
 """
-WORDS = "amber basin copper delta ember fjord garnet harbour island juniper kelp lantern".split()
+WORDS = ("amber", "basin", "copper", "delta", "ember", "fjord", "garnet", "harbour", "island")
 
 
 def write_task(folder: Path, documents: int) -> None:

@@ -29,11 +29,14 @@ env.filters["regex_replace"] = regex_replace
 def compile_template(source: str) -> Template:
     """Compile a template; every document of every task with the same text shares the result."""
     try:
-        return env.from_string(source)
+        template = env.from_string(source)
     except TemplateSyntaxError as error:
         raise ConfigError(
             f"template line {error.lineno}: {error.message}, in {source!r}."
         ) from error
+    # Each rendering copies the globals; a plain dictionary is copied much sooner than a chain.
+    template.globals = dict(template.globals)
+    return template
 
 
 def apply_template(template: str, doc: Mapping[str, Any]) -> str:

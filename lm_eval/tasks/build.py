@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,6 +21,7 @@ from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
 from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion
 from lm_eval.prompts.formats import apply_format
+from lm_eval.prompts.promptsource import fan_out
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of
 
@@ -63,7 +65,14 @@ class Builder:
 
     def _at_path(self, names: list[str], overrides: Overrides | None = None) -> list[Built] | None:
         """Walk from a group down to one of its members."""
-        if names[0] not in self.index or self.index[names[0]].kind is not Kind.GROUP:
+        if names[0] not in self.index:
+            return None
+        if self.index[names[0]].kind is Kind.TASK and len(names) == 2:
+            (built,) = self.build(self.index[names[0]], overrides)
+            members = built.get_all_tasks() if isinstance(built, Group) else ()
+            found: list[Built] = [m for m in members if m.task_name == PATH_MARK.join(names)]
+            return found or None
+        if self.index[names[0]].kind is not Kind.GROUP:
             return None
         group = _GroupFile.load(self.index[names[0]])
         inherited: Overrides = dict(overrides or {})
@@ -98,7 +107,35 @@ class Builder:
             return [built for member in members for built in self.build(member, overrides, group)]
         if entry.kind is Kind.GROUP:
             return [self._group(_GroupFile.load(entry), overrides)]
+        prompts = self._prompts(entry, overrides)
+        if len(prompts) > 1:
+            return [self._prompt_group(entry, overrides, prompts)]
         return [self._shared_task(entry, overrides, group)]
+
+    # -- many prompts -------------------------------------------------------------------------
+
+    def _prompts(self, entry: Entry, overrides: Overrides) -> dict[str, str]:
+        """The prompts a task's `use_prompt` stands for, by name."""
+        file = file_of(entry)
+        try:
+            return fan_out({**file.values, **overrides}, file.path.parent if entry.path else None)
+        except EvalError as error:
+            raise located(error, file.where("use_prompt") if entry.path else None) from error
+
+    def _prompt_group(
+        self, entry: Entry, overrides: Overrides, prompts: Mapping[str, str]
+    ) -> Group:
+        """One task asked in many ways: a group of it, a member a prompt."""
+        group = Group.from_config(GroupConfig(group=entry.name, task=[]))
+        names: set[str] = set()
+        for prompt, use_prompt in prompts.items():
+            name = f"{entry.name}{PATH_MARK}{_slug(prompt)}"
+            numbered = (f"{name}-{number}" for number in itertools.count(2))
+            name = next(n for n in itertools.chain([name], numbered) if n not in names)
+            names.add(name)
+            own = {"use_prompt": use_prompt, "task": name, "task_alias": prompt}
+            group.add(self._shared_task(entry, {**overrides, **own}, None))
+        return group
 
     def _shared_task(self, entry: Entry, overrides: Overrides, group: str | None) -> Task:
         """A task from a file is made once for all who want it the same way."""
@@ -215,7 +252,7 @@ class Builder:
         inline = {**overrides, **own, "task": f"{file.name}{PATH_MARK}{name}"}
         entry = Entry(inline["task"], kind_of(inline) or Kind.TASK, None, cfg=inline)
         try:
-            return [self._shared_task(entry, {}, None)]
+            return self.build(entry)
         except EvalError as error:
             raise located(error, file.where(number)) from error
 
@@ -308,6 +345,11 @@ class _GroupFile:
             raise ConfigError(
                 f"{self.where(number)}: groups hold one another in a circle: {chain}."
             )
+
+
+def _slug(name: str) -> str:
+    """A prompt's name as part of a task's name: no spaces, nothing a file name minds."""
+    return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
 
 
 def _unregistered(values: Mapping[str, Any]) -> set[str]:

@@ -22,6 +22,7 @@ from lm_eval.metrics.chosen import choose_metrics
 from lm_eval.prompts import fields
 from lm_eval.prompts.fewshot import ContextSampler, get_sampler, without_question
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
+from lm_eval.prompts.promptsource import apply_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +55,7 @@ class ConfigurableTask(Task):
         self._split_docs: dict[str, Any] = {}
         self._fewshot_seed: int | None = None
         self._spare = random.Random()
-        if self.config.use_prompt is not None:
-            raise ConfigError(
-                f"task {self.task_name!r}: use_prompt is not part of this version yet; "
-                "write the prompt as doc_to_text and doc_to_target."
-            )
+        self._shown: dict[int, tuple[Any, list[Message]]] = {}
         self._metrics = choose_metrics(self.config)
         self._filters = self._build_filters()
         self.download(self.config.dataset_kwargs)
@@ -76,7 +73,9 @@ class ConfigurableTask(Task):
             raise ConfigError(
                 "a ConfigurableTask needs a configuration: pass `config`, or set `CONFIG`."
             )
-        return config if isinstance(config, TaskConfig) else TaskConfig(**config)
+        if isinstance(config, TaskConfig):
+            return config
+        return TaskConfig(**apply_prompt(config, _folder_of(config.get("metadata"))))
 
     def _build_filters(self) -> list[FilterEnsemble]:
         if self.config.filter_list is None:
@@ -147,8 +146,7 @@ class ConfigurableTask(Task):
     @property
     def _folder(self) -> Path | None:
         """Where the task file lies; data files beside it are found from anywhere."""
-        source = (self.config.metadata or {}).get("config_source")
-        return Path(source).parent if source and source != "inline" else None
+        return _folder_of(self.config.metadata)
 
     @property
     def eval_docs(self) -> Any:
@@ -221,9 +219,22 @@ class ConfigurableTask(Task):
         """Draws the few-shot examples; made when the first is needed."""
         chosen = self.fewshot_cfg.sampler
         make = get_sampler(chosen) if isinstance(chosen, str) else chosen
-        made: ContextSampler = make(list(self._shot_pool), rnd=None)
+        made: ContextSampler = make(self._chosen_shots(), rnd=None)
         made.set_rnd(self._fewshot_seed)
         return made
+
+    def _chosen_shots(self) -> list[Any]:
+        """The documents to draw from: those numbered `fewshot_indices`, in that order, or all."""
+        pool, numbers = list(self._shot_pool), self.fewshot_cfg.fewshot_indices
+        if numbers is None:
+            return pool
+        beyond = [number for number in numbers if not 0 <= number < len(pool)]
+        if beyond:
+            raise ConfigError(
+                f"task {self.task_name!r}: fewshot_indices {beyond} do not exist; the documents "
+                f"to draw from are numbered 0 to {len(pool) - 1}."
+            )
+        return [pool[number] for number in numbers]
 
     @cached_property
     def _shots_are_questions(self) -> bool:
@@ -234,6 +245,7 @@ class ConfigurableTask(Task):
         super().set_fewshot_seed(seed)
         self._fewshot_seed = seed
         self._spare = random.Random(seed)
+        self._shown.clear()
         if "sampler" in self.__dict__:
             self.sampler.set_rnd(seed)
 
@@ -318,22 +330,41 @@ class ConfigurableTask(Task):
             drawn = without_question(self.sampler, doc, drawn, self._spare)
         turns: list[Message] = []
         for example in drawn:
-            question = self.doc_to_text(example, shots.doc_to_text)
-            choices = (
-                self.doc_to_choice(example, shots.doc_to_choice) if shots.doc_to_choice else None
-            )
-            answer = self.doc_to_target(example, shots.doc_to_target)
-            if self.multiple_input and choices is not None:
-                question, choices = choices[question], None
-            turns += question_and_answer(
-                question,
-                choices=choices,
-                answer=answer,
-                prefix=fields.column_or_template(example, shots.gen_prefix, self.features),
-                target_delimiter=shots.target_delimiter or "",
-                fewshot_delimiter=shots.fewshot_delimiter or "",
-            )
+            known = self._shown.get(id(example))
+            if known is None:
+                known = self._shown_shot(example)
+                if self._shots_are_templates:
+                    self._shown[id(example)] = known
+            turns += known[1]
         return turns
+
+    @cached_property
+    def _shots_are_templates(self) -> bool:
+        """Whether an example always reads the same; code may write it anew each time."""
+        shots = self.fewshot_cfg
+        written = (shots.doc_to_text, shots.doc_to_choice, shots.doc_to_target)
+        readers = ("doc_to_text", "doc_to_choice", "doc_to_target")
+        return not any(map(callable, written)) and all(
+            getattr(type(self), name) is getattr(ConfigurableTask, name) for name in readers
+        )
+
+    def _shown_shot(self, example: Any) -> tuple[Any, list[Message]]:
+        """An example and its turns; the example is kept so that nothing else gets its id."""
+        shots = self.fewshot_cfg
+        question = self.doc_to_text(example, shots.doc_to_text)
+        choices = self.doc_to_choice(example, shots.doc_to_choice) if shots.doc_to_choice else None
+        answer = self.doc_to_target(example, shots.doc_to_target)
+        if self.multiple_input and choices is not None:
+            question, choices = choices[question], None
+        turns = question_and_answer(
+            question,
+            choices=choices,
+            answer=answer,
+            prefix=fields.column_or_template(example, shots.gen_prefix, self.features),
+            target_delimiter=shots.target_delimiter or "",
+            fewshot_delimiter=shots.fewshot_delimiter or "",
+        )
+        return example, turns
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -439,3 +470,8 @@ class ConfigurableTask(Task):
             f"ConfigurableTask(task_name={self.config.task}, output_type={self.OUTPUT_TYPE}, "
             f"num_fewshot={self.config.num_fewshot}, num_samples={len(self.eval_docs)})"
         )
+
+
+def _folder_of(metadata: Any) -> Path | None:
+    source = metadata.get("config_source") if isinstance(metadata, Mapping) else None
+    return Path(source).parent if source and source != "inline" else None
