@@ -40,7 +40,7 @@ MAY_USE = {
     "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS,
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
     "evaluator": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "models", "scoring", "results"},
-    "cli": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "evaluator", "results"},
+    "cli": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "models", "evaluator", "results"},
 }
 
 #: Windows: modules that only show what lives elsewhere.

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
-from lm_eval.cli import ls, run, validate
+from lm_eval.cli import ls, run, show, validate
 from lm_eval.errors import EvalError
 
-COMMANDS = {"run": run, "ls": ls, "list": ls, "validate": validate}
+COMMANDS = {"run": run, "ls": ls, "list": ls, "show": show, "validate": validate}
 
 _EPILOG = """\
 examples:
   lm-eval run --model demo --tasks demo            the embedded model on the embedded benchmark
   lm-eval ls tasks                                 every task, group and tag
+  lm-eval show demo_choice --num_fewshot 2         what the model will be asked, to the letter
   lm-eval validate --tasks my_task --include_path ./my_tasks
 
 Without a command `run` is meant: lm-eval --model demo --tasks demo.

@@ -16,6 +16,33 @@ def add_include_path(parser: Any) -> None:
     )
 
 
+def add_prompt_options(parser: Any) -> None:
+    """What decides how a document is asked about."""
+    parser.add_argument("--num_fewshot", "-f", type=int, metavar="N", help="examples in a prompt")
+    parser.add_argument(
+        "--apply_chat_template",
+        nargs="?",
+        const=True,
+        metavar="NAME",
+        help="write prompts with the model's chat template",
+    )
+    parser.add_argument(
+        "--fewshot_as_multiturn",
+        nargs="?",
+        const=True,
+        type=boolean,
+        metavar="BOOL",
+        help="examples as turns of the chat (default with a chat template)",
+    )
+    parser.add_argument("--system_instruction", metavar="TEXT", help="a system message")
+    add_table(parser, "--gen_kwargs", help="generation settings, over the tasks' own")
+    add_table(parser, "--metadata", help="values for tasks that ask for them")
+
+
+def add_table(parser: Any, *names: str, help: str) -> None:
+    parser.add_argument(*names, nargs="+", metavar="KEY=VALUE", help=help)
+
+
 def include_paths(given: list[list[str]] | None) -> list[str] | None:
     return [path for group in given for path in group] if given else None
 

@@ -7,7 +7,12 @@ import json
 import sys
 from typing import Any
 
-from lm_eval.cli.options import add_include_path, boolean, include_paths
+from lm_eval.cli.options import (
+    add_include_path,
+    add_prompt_options,
+    add_table,
+    include_paths,
+)
 
 HELP = "evaluate a model on tasks"
 
@@ -20,32 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model and tasks")
     group.add_argument("--config", "-C", metavar="FILE", help="settings from a YAML file")
     group.add_argument("--model", "-M", metavar="NAME", help="the backend (default: hf)")
-    _table(group, "--model_args", "-a", help="what the backend is given")
+    add_table(group, "--model_args", "-a", help="what the backend is given")
     group.add_argument(
         "--tasks", "-t", nargs="*", metavar="TASK", help="tasks, groups, tags, patterns or files"
     )
     add_include_path(group)
-    _table(group, "--metadata", help="values for tasks that ask for them")
 
     group = parser.add_argument_group("prompts")
-    group.add_argument("--num_fewshot", "-f", type=int, metavar="N", help="examples in a prompt")
-    group.add_argument(
-        "--apply_chat_template",
-        nargs="?",
-        const=True,
-        metavar="NAME",
-        help="write prompts with the model's chat template",
-    )
-    group.add_argument(
-        "--fewshot_as_multiturn",
-        nargs="?",
-        const=True,
-        type=boolean,
-        metavar="BOOL",
-        help="examples as turns of the chat (default with a chat template)",
-    )
-    group.add_argument("--system_instruction", metavar="TEXT", help="a system message")
-    _table(group, "--gen_kwargs", help="generation settings, over the tasks' own")
+    add_prompt_options(group)
 
     group = parser.add_argument_group("how much, how fast")
     group.add_argument(
@@ -76,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--show_config", help="print the full results as JSON")
     group.add_argument("--verbosity", "-v", metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR")
     for name in ("--wandb_args", "--wandb_config_args", "--trackio_args", "--hf_hub_log_args"):
-        _table(group, name, help="arguments of that logger")
+        add_table(group, name, help="arguments of that logger")
 
     group = parser.add_argument_group("advanced")
     group.add_argument(
@@ -86,10 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--check_integrity", help="check the tasks first")
     _flag(group, "--trust_remote_code", help="let the hub's code run")
     _flag(group, "--confirm_run_unsafe_code", help="let tasks run code the model wrote")
-
-
-def _table(group: Any, *names: str, help: str) -> None:
-    group.add_argument(*names, nargs="+", metavar="KEY=VALUE", help=help)
 
 
 def _flag(group: Any, *names: str, help: str) -> None:

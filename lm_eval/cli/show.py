@@ -1,0 +1,182 @@
+"""`lm-eval show`: exactly what a model will be asked about a document, before any is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from lm_eval.cli.options import add_include_path, add_prompt_options, include_paths
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+    from lm_eval.api.task import Task
+    from lm_eval.models.tokenizer import Tokenizer
+
+HELP = "show the exact requests of a document"
+#: So many of a context's last tokens are shown; `--json` has them all.
+TOKENS_SHOWN = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tasks", nargs="+", metavar="TASK", help="tasks, groups, tags or files")
+    parser.add_argument("--doc", type=int, default=0, metavar="N", help="which document (0)")
+    add_prompt_options(parser)
+    parser.add_argument("--seed", metavar="N", help="as for run; examples are drawn by it")
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="a tokenizer's folder or hub name: show tokens, and apply its chat template",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON, every character as it is")
+    add_include_path(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from lm_eval.config.run import RunConfig
+    from lm_eval.errors import ConfigError
+    from lm_eval.evaluator import load_tasks
+    from lm_eval.models.tokenizer import Tokenizer
+    from lm_eval.tasks import TaskManager
+
+    given = {k: v for k, v in vars(arguments).items() if k in _RUN_SETTINGS and v is not None}
+    run = RunConfig(**given, include_path=include_paths(arguments.include_path))
+    tokenizer = None if arguments.tokenizer is None else Tokenizer(arguments.tokenizer)
+    if run.apply_chat_template:
+        if tokenizer is None:
+            raise ConfigError("--apply_chat_template needs --tokenizer: the template is its own.")
+        tokenizer.choose_template(run.apply_chat_template)
+    manager = TaskManager(include_path=run.include_path, metadata=run.metadata)
+    shown = []
+    for task in load_tasks(run, manager)["tasks"].values():
+        # Examples are drawn document after document, so those before it are made too.
+        task.build_all_requests(
+            limit=arguments.doc + 1,
+            system_instruction=run.system_instruction,
+            apply_chat_template=bool(run.apply_chat_template),
+            fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
+            chat_template=tokenizer.apply_chat_template if tokenizer else None,
+        )
+        requests = [r for r in task.instances if r.doc_id == arguments.doc]
+        if not requests:
+            raise ConfigError(
+                f"task {task.task_name!r} has no document {arguments.doc}: "
+                f"they are numbered 0 to {len(task.eval_docs) - 1}."
+            )
+        if arguments.json:
+            shown.append(_as_data(task, requests, tokenizer))
+        else:
+            print("\n".join(_as_text(task, requests, tokenizer)), end="\n\n")
+    if arguments.json:
+        print(json.dumps(shown, indent=2, ensure_ascii=False, default=str))
+    return 0
+
+
+_RUN_SETTINGS = (
+    "tasks",
+    "num_fewshot",
+    "apply_chat_template",
+    "fewshot_as_multiturn",
+    "system_instruction",
+    "gen_kwargs",
+    "metadata",
+    "seed",
+)
+
+
+def _as_data(
+    task: Task, requests: Sequence[Instance], tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    first = requests[0]
+    return {
+        "task": task.task_name,
+        "version": task.VERSION,
+        "document": first.doc_id,
+        "num_fewshot": task.config.num_fewshot,
+        "requests": [
+            {
+                "type": request.request_type,
+                "arguments": list(request.args),
+                **({"tokens": _tokens(request, tokenizer)} if tokenizer else {}),
+            }
+            for request in requests
+        ],
+        "target": task.doc_to_target(first.doc),
+        "metrics": list(task.aggregation()),
+    }
+
+
+def _tokens(request: Instance, tokenizer: Tokenizer) -> dict[str, list[int]]:
+    if request.request_type == "loglikelihood":
+        context, continuation = tokenizer.encode_pair(*request.args[:2])
+        return {"context": context, "continuation": continuation}
+    return {"context": tokenizer.encode(request.args[0]), "continuation": []}
+
+
+# -- for people -------------------------------------------------------------------------------
+
+
+def _as_text(
+    task: Task, requests: Sequence[Instance], tokenizer: Tokenizer | None
+) -> Iterator[str]:
+    from lm_eval.prompts.visible import visible
+
+    first, higher = requests[0], task.higher_is_better()
+    arrows: dict[Any, str] = {True: " ↑", False: " ↓"}
+    metrics = [f"{name}{arrows.get(higher.get(name), '')}" for name in task.aggregation()]
+    shots = task.config.num_fewshot or 0
+    yield f"task      {task.task_name} (version {task.VERSION})"
+    yield f"document  {first.doc_id} of {len(task.eval_docs)}"
+    yield f"requests  {len(requests)} × {first.request_type}, {shots}-shot"
+    yield f"metrics   {', '.join(metrics)}"
+    yield f"filters   {', '.join(pipeline.name for pipeline in task._filters)}"
+    if first.request_type == "loglikelihood":
+        gold = _gold(task, first.doc)
+        for context, same in groupby(requests, key=lambda request: request.args[0]):
+            asked = list(same)
+            yield _rule("context")
+            yield visible(context)
+            if tokenizer:
+                yield _context_tokens(_tokens(asked[0], tokenizer)["context"], tokenizer)
+            yield _rule("continuations" if len(asked) > 1 else "continuation")
+            for request in asked:
+                right = request.idx in gold or request.args[1].strip() in gold
+                mark = "  ◀ gold" if right else ""
+                yield f"{request.idx:>2}  {visible(request.args[1])}{mark}"
+                if tokenizer:
+                    tokens = _tokens(request, tokenizer)["continuation"]
+                    yield f"    {_pieces(tokens, tokenizer)}"
+    else:
+        yield _rule("text" if first.request_type == "loglikelihood_rolling" else "context")
+        yield visible(first.args[0])
+        if tokenizer:
+            yield _context_tokens(_tokens(first, tokenizer)["context"], tokenizer)
+        if len(first.args) > 1:
+            yield _rule("generation")
+            yield json.dumps(first.args[1], ensure_ascii=False)
+    yield _rule("target")
+    yield visible(str(task.doc_to_target(first.doc)))
+
+
+def _rule(name: str) -> str:
+    return f"──── {name} ".ljust(60, "─")
+
+
+def _gold(task: Task, doc: Any) -> list[Any]:
+    """The right choices' numbers or texts; where the choices are the inputs, the input's number."""
+    chooses_input = getattr(task, "multiple_input", 0)
+    gold = task.doc_to_text(doc) if chooses_input else task.doc_to_target(doc)
+    return gold if isinstance(gold, list) else [gold]
+
+
+def _context_tokens(tokens: Sequence[int], tokenizer: Tokenizer) -> str:
+    """How many there are, and the last ones: that is where the boundary lies."""
+    more = "… " if len(tokens) > TOKENS_SHOWN else ""
+    return f"    {len(tokens)} tokens: {more}{_pieces(tokens[-TOKENS_SHOWN:], tokenizer)} ‖"
+
+
+def _pieces(tokens: Sequence[int], tokenizer: Tokenizer) -> str:
+    pairs = zip(tokens, tokenizer.pieces(tokens), strict=True)
+    return " ".join(f"{token}{piece!r}" for token, piece in pairs)

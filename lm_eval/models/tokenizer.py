@@ -1,0 +1,128 @@
+"""A tokenizer by itself, without its model: to show what a model would be given."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_eval.errors import ModelError
+from lm_eval.models.conventions import Window, move_spaces, split_pair
+
+logger = logging.getLogger(__name__)
+
+
+class Tokenizer:
+    """A tokenizer from a folder or the hub.
+
+    transformers reads every kind and knows chat templates; without it a folder's `tokenizer.json`
+    is read, which is enough for token numbers.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._full: Any = None
+        self._plain: Any = None
+        folder = Path(name).expanduser()
+        try:
+            if importlib.util.find_spec("transformers"):
+                from transformers import AutoTokenizer
+
+                self._full = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else name)
+            else:
+                from tokenizers import Tokenizer as PlainTokenizer
+
+                self._plain = PlainTokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ModelError(
+                f"there is no tokenizer {name}: {reason} Give a folder that holds one "
+                "(tokenizer.json), or a name on the hub."
+            ) from error
+
+    def encode(self, text: str) -> list[int]:
+        """Token numbers with the tokenizer's own special tokens, and never two at the start."""
+        if self._plain is not None:
+            return list(self._plain.encode(text).ids)
+        begun = bool(self._full.bos_token) and text.startswith(self._full.bos_token)
+        return list(self._full.encode(text, add_special_tokens=not begun))
+
+    def encode_pair(self, context: str, continuation: str) -> Window:
+        """Context and continuation as a model scores them: encoded together, then split."""
+        context, continuation = move_spaces(context, continuation)
+        whole = self.encode(context + continuation)
+        return split_pair(whole, self.encode(context) if context else [], self._prefix)
+
+    @property
+    def _prefix(self) -> int:
+        """What a continuation without a context follows."""
+        if self._full is None:
+            return -1
+        bos, eos = self._full.bos_token_id, self._full.eos_token_id
+        return next((int(token) for token in (bos, eos) if token is not None), -1)
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Each token's own text."""
+        decode = (self._full or self._plain).decode
+        keep = {"skip_special_tokens": False}
+        return ["(prefix)" if token < 0 else str(decode([token], **keep)) for token in tokens]
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        if self._full is None:
+            raise ModelError(
+                "chat templates are read by transformers, which is not installed: "
+                "pip install 'lm_eval[hf]'."
+            )
+        if not self._full.chat_template:
+            raise ModelError(f"the tokenizer {self.name} has no chat template.")
+        return apply_chat_template(self._full, chat_history, add_generation_prompt)
+
+    def choose_template(self, chosen: bool | str) -> None:
+        """Take one of several templates by name."""
+        if isinstance(chosen, str) and self._full is not None:
+            self._full.chat_template = named_template(self._full.chat_template, chosen)
+
+
+def named_template(templates: Any, name: str) -> Any:
+    """The template called `name`, where a tokenizer has several."""
+    if not isinstance(templates, Mapping):
+        raise ModelError(f"this tokenizer has one chat template, and none called {name!r}.")
+    if name not in templates:
+        raise ModelError(
+            f"this tokenizer has no chat template {name!r}; it has {', '.join(templates)}."
+        )
+    return templates[name]
+
+
+def apply_chat_template(
+    tokenizer: Any,
+    chat_history: Sequence[Mapping[str, str]],
+    add_generation_prompt: bool = True,
+    **settings: Any,
+) -> str:
+    """The chat as text. A template that refuses a system turn is given the chat without it."""
+    from jinja2.exceptions import TemplateError
+
+    def write(turns: list[Mapping[str, str]]) -> str:
+        return str(
+            tokenizer.apply_chat_template(
+                turns,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=not add_generation_prompt,
+                **settings,
+            )
+        )
+
+    try:
+        return write(list(chat_history))
+    except TemplateError as error:
+        spoken = [turn for turn in chat_history if turn["role"] != "system"]
+        if len(spoken) == len(chat_history):
+            raise ModelError(f"the chat template cannot write this chat: {error}") from error
+        logger.warning("the chat template refuses a system turn; it is left out.")
+        return write(spoken)
