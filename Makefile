@@ -25,9 +25,18 @@ demo: .venv/demo/ready  ## evaluate the embedded model on the embedded benchmark
 	@.venv/test/bin/python $(PIP_QUIET) --requirement requirements-test.txt --editable '.[dev]'
 	@touch $@
 
-test: .venv/test/ready lint  ## install, check style and types, run the tests
+# The parity tests read the task files of the published wheel; without PyPI they are skipped.
+.venv/published-tasks/lm_eval/tasks: .venv/test/ready
+	@echo "==> Fetching the published task files for the parity tests"
+	@-.venv/test/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
+		--dest .venv/published-tasks lm-eval==0.4.13 \
+		&& .venv/test/bin/python tools/unpack_tasks.py .venv/published-tasks
+
+test: .venv/test/ready .venv/published-tasks/lm_eval/tasks lint  ## install, check, run the tests
 	@echo "==> Running the tests in parallel"
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv/test/bin/python -m pytest -n auto
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+		LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks \
+		.venv/test/bin/python -m pytest -n auto
 
 lint: .venv/test/ready  ## ruff and the strict type check
 	@echo "==> Checking style (ruff) and types (mypy --strict)"

@@ -1,0 +1,83 @@
+"""The same requests as the published harness, byte for byte, and the same scores.
+
+Needs `../shared` (the record of the published harness, a mirror of data) and the task folder of
+its wheel, which `make test` fetches from PyPI into `.venv`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.parity_record import condense
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+TASKS = os.environ.get("LMEVAL_PUBLISHED_TASKS", "")
+OWN = Path(__file__).parent / "parity"
+
+pytestmark = pytest.mark.skipif(
+    not (SHARED / "parity").is_dir() or not Path(TASKS).is_dir() or not TASKS,
+    reason="needs ../shared and LMEVAL_PUBLISHED_TASKS",
+)
+
+#: Cases are run a handful at a time: what costs most is starting.
+AT_ONCE = 8
+
+
+def _chunks(path: Path) -> list[list[str]]:
+    names = list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
+    return [names[i : i + AT_ONCE] for i in range(0, len(names), AT_ONCE)]
+
+
+def record(cases: Path, names: list[str], out: Path) -> dict[str, Any]:
+    """What this harness asks and scores."""
+    done = subprocess.run(
+        [sys.executable, SHARED / "parity" / "record.py", cases, out, *names],
+        env={**os.environ, "MIRROR": str(SHARED / "data"), "TASKS": TASKS, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    failed = {name: case["error"] for name, case in found.items() if "error" in case}
+    assert not failed
+    return found
+
+
+def assert_equal(ours: dict[str, Any], theirs: dict[str, Any], names: list[str]) -> None:
+    for name in names:
+        assert ours[name]["requests"] == theirs[name]["requests"], name
+        for key in ("n-shot", "versions", "higher_is_better"):
+            assert ours[name][key].items() >= theirs[name][key].items(), (name, key)
+        for task, scores in theirs[name]["results"].items():
+            for score, value in scores.items():
+                found = ours[name]["results"][task].get(score, "missing")
+                assert found == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), (
+                    name,
+                    task,
+                    score,
+                )
+                assert not isinstance(found, float) or math.isnan(found) == math.isnan(value)
+
+
+@pytest.mark.parametrize("names", _chunks(SHARED / "parity" / "cases_visible.json"), ids=" ".join)
+def test_the_given_cases_agree(names: list[str], tmp_path: Path) -> None:
+    theirs = json.loads((SHARED / "parity" / "visible.json").read_text(encoding="utf-8"))
+    ours = record(SHARED / "parity" / "cases_visible.json", names, tmp_path / "ours.json")
+    assert_equal(condense(ours), condense({name: theirs[name] for name in names}), names)
+
+
+@pytest.mark.parametrize("names", _chunks(OWN / "cases.json"), ids=" ".join)
+def test_our_own_cases_agree(names: list[str], tmp_path: Path) -> None:
+    theirs = json.loads((OWN / "published.json").read_text(encoding="utf-8"))
+    ours = record(OWN / "cases.json", names, tmp_path / "ours.json")
+    assert_equal(condense(ours), theirs, names)
