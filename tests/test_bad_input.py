@@ -207,6 +207,11 @@ def boom2(resps, docs): raise ValueError("two\\nlines")
     ("old", "new", "said"),
     [
         ("answer\n", "odd\n", "document 2: the gold answer is None"),
+        (
+            "answer\n",
+            "beyond\n",
+            "document 4: the gold answer is number 7, but there are 2 choices",
+        ),
         ("doc_to_choice: colours", "doc_to_choice: gone", "document 3: doc_to_choice gave nothing"),
         ("metadata:", "num_fewshot: -1\nmetadata:", "num_fewshot must be 0 or more"),
         ("metadata:", "repeats: 0\nmetadata:", "repeats must be 1 or more"),
@@ -218,7 +223,8 @@ def boom2(resps, docs): raise ValueError("two\\nlines")
         ("metadata:", f"{FILTERS}metadata:", "two pipelines are called 'a'"),
         ("metadata:", f"{BROKEN}metadata:", "filter 'regex' of pipeline 'a'"),
         ("metadata:", f"{FAILING}metadata:", "filtering its answers failed: ValueError: two lines"),
-        ("{{thing}}", "{{thng}}", "'thng' is undefined"),
+        ("{{thing}}", "{{thng}}", "yaml:8: task 'colours', document 0: 'thng' is undefined"),
+        ("{{thing}}", "\\n{{thng}}", "in line 2 of the template"),
         ("{{thing}}", "{{thing", "template line 1"),
         ("{{thing}}", "{{thing.__class__.__mro__}}", "what it may not have"),
         ("test_split: test", "test_split: tset", "no split 'tset'"),
@@ -236,6 +242,7 @@ def test_a_task_that_does_not_fit_its_documents_is_explained(
     rows = [json.loads(line) for line in (colours.path / "colours.jsonl").read_text().splitlines()]
     for number, row in enumerate(rows):
         row["odd"] = None if number == 2 else 0
+        row["beyond"] = 7 if number == 4 else 0
         row["gone"] = [] if number == 3 else row["colours"]
     colours.rows("colours.jsonl", rows)
     file = variant(colours, old, new)
@@ -246,7 +253,7 @@ def test_a_task_that_does_not_fit_its_documents_is_explained(
 def test_a_gold_answer_that_is_no_choice_is_said_once(
     lm_eval_command: Command, colours: Folder
 ) -> None:
-    file = variant(colours, "doc_to_target: answer", 'doc_to_target: "9"')
+    file = variant(colours, "doc_to_target: answer", 'doc_to_target: "purple"')
     done = lm_eval_command("run", "--model", "dummy", "--tasks", file)
     assert done.returncode == 0
     assert "gold answer of 6 documents is none of their choices" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -45,7 +46,7 @@ def apply_template(template: str, doc: Mapping[str, Any]) -> str:
         return compile_template(template).render(doc)
     except UndefinedError as error:
         raise DataError(
-            f"{error.message}, in the template {template!r}. "
+            f"{error.message}, in {_line_of(error)}the template {template!r}. "
             f"The document has: {', '.join(map(str, doc))}."
         ) from error
     except SecurityError as error:
@@ -54,5 +55,13 @@ def apply_template(template: str, doc: Mapping[str, Any]) -> str:
         ) from error
     except (TemplateError, TypeError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
         raise DataError(
-            f"the template {template!r} failed on a document: {type(error).__name__}: {error}."
+            f"{_line_of(error)}the template {template!r} failed on a document: "
+            f"{type(error).__name__}: {error}."
         ) from error
+
+
+def _line_of(error: Exception) -> str:
+    """`line 3 of `, where Jinja knows the line; templates have no file name of their own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
+    return f"line {lines[-1]} of " if lines and lines[-1] else ""

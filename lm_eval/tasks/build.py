@@ -173,7 +173,7 @@ class Builder:
                 run_modules_that_register(_unregistered(values), file.path.parent)
             return ConfigurableTask(config=known_fields(values, file))
         except EvalError as error:
-            raise located(error, file.path if entry.path else None) from error
+            raise located(error, _place(error, file) if entry.path else None) from error
         except (Exception, SystemExit) as error:  # from code in the task folder, mostly
             kind = type(error).__name__
             raise ConfigError(
@@ -345,6 +345,13 @@ class _GroupFile:
             raise ConfigError(
                 f"{self.where(number)}: groups hold one another in a circle: {chain}."
             )
+
+
+def _place(error: EvalError, file: YamlFile) -> str:
+    """The line of the key whose template the error quotes; failing that, the file."""
+    quoted = {k: v for k, v in file.values.items() if isinstance(v, str) and repr(v) in str(error)}
+    templates = [key for key, value in quoted.items() if "{" in value]
+    return file.where(next(iter(templates), ""))
 
 
 def _slug(name: str) -> str:

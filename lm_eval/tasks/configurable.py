@@ -394,6 +394,7 @@ class ConfigurableTask(Task):
         choices = self.doc_to_choice(doc)
         if not choices:
             raise DataError(f"doc_to_choice gave nothing to choose from: {choices!r}.")
+        self._check_gold(doc, len(choices))
         delimiter = self.config.target_delimiter
         prefix = self.config.gen_prefix
         if apply_chat_template and (not prefix or prefix[-1].isspace()):
@@ -406,6 +407,22 @@ class ConfigurableTask(Task):
         if "acc_mutual_info" in self._metrics.functions:
             pairs += [("", f"{delimiter}{choice}") for choice in choices]
         return pairs
+
+    def _check_gold(self, doc: Any, count: int) -> None:
+        """Refuse a gold answer that no choice can be, before anything is asked.
+
+        Where nothing is scored, or by the task's own code, the gold answer may be anything.
+        """
+        if self.config.process_results is not None or "bypass" in self._metrics.functions:
+            return
+        gold = self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
+        for index in gold if isinstance(gold, list) else [gold]:
+            if isinstance(index, int) and not 0 <= index < count:
+                raise DataError(
+                    f"the gold answer is number {index}, but there are {count} choices, "
+                    "numbered from 0. Correct doc_to_target, or leave such documents out with "
+                    "process_docs."
+                )
 
     def _media(self, doc: Any) -> tuple[dict[str, Any], ...]:
         media = {}
