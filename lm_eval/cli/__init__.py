@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
-from lm_eval.cli import ls, run, validate
+from lm_eval.cli import fetch, ls, run, validate
 from lm_eval.errors import EvalError
 
-COMMANDS = {"run": run, "ls": ls, "list": ls, "validate": validate}
+COMMANDS = {"run": run, "ls": ls, "list": ls, "validate": validate, "fetch": fetch}
 
 _EPILOG = """\
 examples:

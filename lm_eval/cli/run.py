@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from lm_eval.cli.options import add_include_path, boolean, include_paths
+from lm_eval.cli.options import add_data_dir, add_include_path, boolean, include_paths
 
 HELP = "evaluate a model on tasks"
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tasks", "-t", nargs="*", metavar="TASK", help="tasks, groups, tags, patterns or files"
     )
     add_include_path(group)
+    add_data_dir(group)
     _table(group, "--metadata", help="values for tasks that ask for them")
 
     group = parser.add_argument_group("prompts")

@@ -14,7 +14,7 @@ from lm_eval.api.filter import FilterEnsemble
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
-from lm_eval.data import as_dataset, columns_of, load_splits
+from lm_eval.data import as_dataset, as_dataset_dict, columns_of, describe, load_splits
 from lm_eval.errors import ConfigError, DataError, suggestion
 from lm_eval.filters import build_filter_ensemble
 from lm_eval.metrics import documents
@@ -52,6 +52,7 @@ class ConfigurableTask(Task):
         self._training_docs = None
         self._fewshot_docs = None
         self._split_docs: dict[str, Any] = {}
+        self._splits_used: set[str] = set()
         self._fewshot_seed: int | None = None
         self._spare = random.Random()
         if self.config.use_prompt is not None:
@@ -138,11 +139,17 @@ class ConfigurableTask(Task):
             self.dataset = self.config.custom_dataset(**(self.config.metadata or {}), **given)
             return
         try:
-            self.dataset = load_splits(
-                self.DATASET_PATH, self.DATASET_NAME, folder=self._folder, **given
-            )
+            splits = load_splits(self.DATASET_PATH, self.DATASET_NAME, folder=self._folder, **given)
         except DataError as error:
             raise DataError(f"task {self.task_name!r}: {error}") from error
+        self.data_origin = splits.origin
+        # Code of a class of its own may do anything with its data set; a task file cannot.
+        plain = type(self) is ConfigurableTask
+        self.dataset = splits if plain else as_dataset_dict(splits)
+
+    def describe_data(self) -> dict[str, Any]:
+        used = [split for split in self.dataset if split in self._splits_used]
+        return describe(self.dataset, self.data_origin, used)
 
     @property
     def _folder(self) -> Path | None:
@@ -203,7 +210,11 @@ class ConfigurableTask(Task):
                 f"{split!r}.{suggestion(split, self.dataset)} "
                 f"It has: {', '.join(map(str, self.dataset))}."
             )
-        docs = self.dataset[split]
+        try:
+            docs = self.dataset[split]
+        except DataError as error:
+            raise DataError(f"task {self.task_name!r}: {error}") from error
+        self._splits_used.add(split)
         return docs if process is None else process(as_dataset(docs))
 
     # -- prompts ------------------------------------------------------------------------------
