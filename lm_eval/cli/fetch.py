@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
+
+if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
 
 HELP = "copy the data sets of tasks into a mirror"
 
@@ -34,19 +38,20 @@ def execute(arguments: argparse.Namespace) -> int:
     root = Path(arguments.to).expanduser()
     if root.exists() and not root.is_dir():
         raise DataError(f"--to {arguments.to}: a mirror is a folder, and this is a file.")
-    names = [name for word in arguments.tasks for name in word.split(",") if name]
     manager = TaskManager(include_path=include_paths(arguments.include_path))
     problems: list[str] = []
     seen: set[Path] = set()
     with mirror_at(arguments.data_dir):
-        for name in names:
+        for name in _single_names(manager, arguments.tasks):
             with recorded_loads() as loads:
                 try:
                     manager.load(name)
+                    built = True
                 except EvalError as error:
                     problems.append(str(error))
+                    built = False
             remote = [loaded for loaded in loads if is_remote(loaded)]
-            if not remote and not problems:
+            if built and not remote:
                 print(f"{name}: nothing to fetch: its documents are in files, or its own code's.")
             for loaded in remote:
                 try:
@@ -64,7 +69,24 @@ def execute(arguments: argparse.Namespace) -> int:
         print(f"lm-eval: {' '.join(problem.split())}", file=sys.stderr)
     if problems:
         count = len(dict.fromkeys(problems))
-        raise DataError(f"{count} of the data sets could not be fetched; the others are in {root}.")
+        raise DataError(
+            f"{count} problem{'s' if count != 1 else ''}, named above; {len(seen)} data "
+            f"set{'s are' if len(seen) != 1 else ' is'} complete in {root}."
+        )
     if seen:
         print(f"Use it with --data_dir {root} (or LMEVAL_DATA_DIR={root}).")
     return 0
+
+
+def _single_names(manager: TaskManager, words: list[str]) -> list[str]:
+    """Names asked for, tags and patterns taken apart: one task's trouble is not the next one's."""
+    from lm_eval.tasks.index import Kind
+
+    names: list[str] = []
+    for name in (name for word in words for name in word.split(",") if name):
+        for entry in manager.entries(name):
+            if entry.kind is Kind.TAG:
+                names += sorted(entry.tags)
+            else:  # by its own name where a pattern found it; a format or path in `name` counts
+                names.append(entry.name if "*" in name else name)
+    return list(dict.fromkeys(names))

@@ -20,10 +20,14 @@ from lm_eval.errors import DataError
 
 #: Seconds in which the hub must take a connection. The library by itself tries for half a minute.
 PATIENCE = 2.0
+#: Seconds in which it must answer, once connected.
+SLOW_LINE = 8.0
 MIRROR_REMEDY = (
     "Where there is a network, `lm-eval fetch --tasks … --to DIR` makes a mirror of it; "
     "then give --data_dir DIR (or LMEVAL_DATA_DIR) here."
 )
+_NO_NETWORK = {"OfflineModeIsEnabled", "ConnectionError", "ConnectError", "ProxyError"}
+_NO_NETWORK |= {"ConnectTimeout", "LocalEntryNotFoundError"}
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -60,7 +64,7 @@ def _explained(
             f"there is no data set {shown} on the hub, or it is private. Check dataset_path; if "
             "it is yours, log in (`hf auth login`, or HF_TOKEN)."
         )
-    if away or {"OfflineModeIsEnabled", "ConnectionError", "ConnectError"} & kinds.keys():
+    if away or _NO_NETWORK & kinds.keys() or "LocalEntryNotFoundError" in told:
         away = away or "the hub cannot be reached"
         return f"the data set {shown} cannot be loaded, and {away}. {MIRROR_REMEDY}"
     return f"the data set {shown} cannot be loaded: {explain(error)}"
@@ -100,40 +104,54 @@ def _connect(url: str) -> str | None:
     """Try once; in a thread, because looking up a name cannot be hurried."""
     host = urlsplit(url).hostname or url
     outcome: queue.Queue[str | None] = queue.Queue()
+    connected = threading.Event()
 
     def attempt() -> None:
         try:
-            _open(url, host)
-            outcome.put(None)
-        except OSError as error:
-            outcome.put(f"{host} cannot be reached ({error.strerror or error})")
+            outcome.put(_ask(url, host, connected))
+        except (OSError, ValueError) as error:
+            outcome.put(str(getattr(error, "strerror", None) or error))
 
     threading.Thread(target=attempt, daemon=True).start()
     try:
-        return outcome.get(timeout=PATIENCE)
+        reason = outcome.get(timeout=PATIENCE)
     except queue.Empty:
-        return f"{host} cannot be reached (no answer in {PATIENCE:g} seconds)"
+        reason = f"no answer in {PATIENCE:g} seconds"
+        if connected.is_set():  # a slow line is no missing one
+            with contextlib.suppress(queue.Empty):
+                reason = outcome.get(timeout=SLOW_LINE)
+    return f"{host} cannot be reached ({reason})" if reason else None
 
 
-def _open(url: str, host: str) -> None:
-    """Open and close a connection, through the proxy where one is set."""
+def _ask(url: str, host: str, connected: threading.Event) -> str | None:
+    """One small question to a server, through the proxy where one is set; None if it answered."""
     import http.client
+    import ssl
     import urllib.request
 
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     proxy = urllib.request.getproxies().get(parts.scheme)
-    if not proxy or urllib.request.proxy_bypass(host):
-        socket.create_connection((host, port), timeout=PATIENCE).close()
-        return
-    gate = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    connection = http.client.HTTPConnection(gate.hostname or "", gate.port, timeout=PATIENCE)
-    if parts.scheme == "https" and not gate.username and gate.scheme == "http":
-        connection.set_tunnel(host, port)
-    try:
-        connection.connect()
-    finally:
-        connection.close()
+    if proxy and not urllib.request.proxy_bypass(host):
+        gate = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        socket.create_connection((gate.hostname or "", gate.port or 80), PATIENCE).close()
+        return None
+    line = socket.create_connection((host, port), PATIENCE)
+    connected.set()
+    line.settimeout(SLOW_LINE)
+    with contextlib.closing(http.client.HTTPConnection(host, port)) as connection:
+        connection.sock = line
+        try:
+            if parts.scheme == "https":
+                secure = ssl.create_default_context()
+                connection.sock = secure.wrap_socket(line, server_hostname=host)
+            connection.request("HEAD", "/")
+            status = connection.getresponse().status
+        except ssl.SSLCertVerificationError:
+            return None  # somebody is there; whether to trust them is the library's business
+        except http.client.HTTPException as error:
+            return f"{type(error).__name__} {error}"
+    return f"it answers {status}" if status >= 500 else None
 
 
 def _cached(path: str, cache_dir: Any) -> bool:

@@ -14,7 +14,7 @@ def load_dataset(path: str, name: str | None, kwargs: Mapping[str, Any]) -> Mapp
     """`datasets.load_dataset`, every split of it."""
     import datasets
 
-    with _quiet_in_a_pipe():
+    with quiet_in_a_pipe():
         loaded: Mapping[Any, Any] = datasets.load_dataset(path=path, name=name, **kwargs)
     return loaded
 
@@ -28,7 +28,7 @@ def load_from_disk(folder: str) -> Mapping[Any, Any]:
 
 
 @contextlib.contextmanager
-def _quiet_in_a_pipe() -> Iterator[None]:
+def quiet_in_a_pipe() -> Iterator[None]:
     """Progress bars are for people who watch."""
     import datasets
 

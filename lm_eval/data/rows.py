@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 Doc = dict[str, Any]
@@ -42,11 +42,12 @@ class TableRows(Sequence[Doc]):
     """The rows of an Arrow table, made into dictionaries when they are looked at.
 
     Only for tables of plain values, where the dictionaries are those `datasets` would give
-    (`parquet.is_plain`).
+    (`parquet.is_plain`). `dataset` is the library's own view of them, where there is one.
     """
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, dataset: Any = None) -> None:
         self.table = table
+        self.dataset = dataset
         self.column_names: list[str] = list(table.column_names)
 
     @property
@@ -81,10 +82,36 @@ def as_dataset(split: Any) -> Any:
 
         return datasets.Dataset.from_list(list(split))
     if isinstance(split, TableRows):
-        from lm_eval.data.parquet import to_dataset
+        if split.dataset is None:
+            from lm_eval.data.parquet import to_dataset
 
-        return to_dataset(split.table)
+            split.dataset = to_dataset(split.table)
+        return split.dataset
     return split
+
+
+def without_library(split: Any) -> Any:
+    """The same rows without the library's cost for each, where it would not change their values."""
+    if not hasattr(split, "with_format") or not hasattr(split, "features"):
+        return split
+    shown = split.format
+    if shown["type"] is not None or list(shown["columns"]) != split.column_names:
+        return split
+    from lm_eval.data.parquet import is_plain
+
+    if not is_plain(split.features.arrow_schema):
+        return split
+    return TableRows(split.with_format("arrow")[:], split)
+
+
+def process_split(split: Any, process: Callable[..., Any] | None) -> Any:
+    """A split after a task folder's `process_docs`, which is given a real `datasets.Dataset`."""
+    if process is None:
+        return without_library(split)
+    from lm_eval.data.library import quiet_in_a_pipe
+
+    with quiet_in_a_pipe():
+        return without_library(process(as_dataset(split)))
 
 
 def as_dataset_dict(splits: Mapping[str, Any]) -> Any:

@@ -14,7 +14,14 @@ from lm_eval.api.filter import FilterEnsemble
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
-from lm_eval.data import as_dataset, as_dataset_dict, columns_of, describe, load_splits
+from lm_eval.data import (
+    as_dataset,
+    as_dataset_dict,
+    columns_of,
+    describe,
+    load_splits,
+    process_split,
+)
 from lm_eval.errors import ConfigError, DataError, suggestion
 from lm_eval.filters import build_filter_ensemble
 from lm_eval.metrics import documents
@@ -143,9 +150,13 @@ class ConfigurableTask(Task):
         except DataError as error:
             raise DataError(f"task {self.task_name!r}: {error}") from error
         self.data_origin = splits.origin
-        # Code of a class of its own may do anything with its data set; a task file cannot.
-        plain = type(self) is ConfigurableTask
-        self.dataset = splits if plain else as_dataset_dict(splits)
+        self.dataset = splits if self._is_plain else as_dataset_dict(splits)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no code but ours sees the splits. That of a class of its own may do anything
+        with them that `datasets` allows; a task file's only meets documents."""
+        return type(self) is ConfigurableTask
 
     def describe_data(self) -> dict[str, Any]:
         used = [split for split in self.dataset if split in self._splits_used]
@@ -215,7 +226,8 @@ class ConfigurableTask(Task):
         except DataError as error:
             raise DataError(f"task {self.task_name!r}: {error}") from error
         self._splits_used.add(split)
-        return docs if process is None else process(as_dataset(docs))
+        made = process_split(docs, process)
+        return made if self._is_plain else as_dataset(made)
 
     # -- prompts ------------------------------------------------------------------------------
 
