@@ -124,9 +124,10 @@ def _connect(url: str) -> str | None:
 
 
 def _ask(url: str, host: str, connected: threading.Event) -> str | None:
-    """One small question to a server, through the proxy where one is set; None if it answered."""
-    import http.client
-    import ssl
+    """One small question to a server, through the proxy where one is set; None if it answered.
+
+    The library's own session asks it: it knows the certificates and proxies that will be used.
+    """
     import urllib.request
 
     parts = urlsplit(url)
@@ -134,24 +135,17 @@ def _ask(url: str, host: str, connected: threading.Event) -> str | None:
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy and not urllib.request.proxy_bypass(host):
         gate = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        socket.create_connection((gate.hostname or "", gate.port or 80), PATIENCE).close()
-        return None
-    line = socket.create_connection((host, port), PATIENCE)
+        host, port = gate.hostname or "", gate.port or 80
+    socket.create_connection((host, port), PATIENCE).close()
     connected.set()
-    line.settimeout(SLOW_LINE)
-    with contextlib.closing(http.client.HTTPConnection(host, port)) as connection:
-        connection.sock = line
-        try:
-            if parts.scheme == "https":
-                secure = ssl.create_default_context()
-                connection.sock = secure.wrap_socket(line, server_hostname=host)
-            connection.request("HEAD", "/")
-            status = connection.getresponse().status
-        except ssl.SSLCertVerificationError:
-            return None  # somebody is there; whether to trust them is the library's business
-        except http.client.HTTPException as error:
-            return f"{type(error).__name__} {error}"
-    return f"it answers {status}" if status >= 500 else None
+
+    from huggingface_hub import get_session
+
+    try:
+        answer = get_session().head(f"{parts.scheme}://{parts.netloc}", timeout=SLOW_LINE)
+    except Exception as error:
+        return explain(error)
+    return f"it answers {answer.status_code}" if answer.status_code >= 500 else None
 
 
 def _cached(path: str, cache_dir: Any) -> bool:
