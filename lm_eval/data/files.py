@@ -111,7 +111,9 @@ def _quick_json(files: list[Path]) -> Rows | None:
         if not suffixes or suffixes[-1] not in _JSON_SUFFIXES:
             return None
         rows += read_json(file)
-    return Rows(rows) if rows and uniform(rows) else None if rows else Rows([])
+    made = Rows(rows)
+    columns = ([row[name] for row in made] for name in made.column_names)
+    return made if all(uniform(column) for column in columns) else None
 
 
 def read_json(path: Path) -> list[Any]:
