@@ -61,11 +61,12 @@ def evaluate_tasks(
     check_fit(run, lm, tasks)
     for name, task in tasks.items():
         build_requests(run, lm, name, task)
+    data = {name: task.describe_data() for name, task in sorted(tasks.items())}
     answer(lm, [request for task in tasks.values() for request in task.instances])
     chosen = run.samples or {}
     scores = {name: score(task, chosen.get(name)) for name, task in tasks.items()}
     results = summarise(scores, groups, run.bootstrap_iters, run.log_samples)
-    results["datasets"] = {name: task.describe_data() for name, task in sorted(tasks.items())}
+    results["datasets"] = data
     return results
 
 

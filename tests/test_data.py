@@ -28,6 +28,7 @@ from lm_eval.errors import DataError
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.tasks import TaskManager
 from tests.conftest import Command, Folder
+from tests.fake_hub import COMMIT, fake_hub
 from tests.test_bad_input import refused
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -409,6 +410,21 @@ def test_a_missing_config_lists_what_is_there(mirror: Path) -> None:
             load_splits("org/two")
 
 
+def test_tasks_that_share_a_split_share_its_rows(mirror: Path) -> None:
+    with mirror_at(mirror):
+        first, second = load_splits("org/things")["test"], load_splits("org/things")["test"]
+        assert first is second
+        dataset(ROWS).to_parquet(mirror / "org/things/default/test.parquet")
+        assert len(load_splits("org/things")["test"]) == 3
+
+
+def test_validate_reads_the_mirror_too(
+    lm_eval_command: Command, things: Path, mirror: Path
+) -> None:
+    done = lm_eval_command("validate", "--tasks", things, "--data_dir", mirror)
+    assert (done.returncode, "no problem found" in done.stdout) == (0, True), done.stdout
+
+
 def test_parts_of_a_split_are_joined(tmp_path: Path) -> None:
     folder = tmp_path / "org" / "things" / "default"
     folder.mkdir(parents=True)
@@ -646,6 +662,48 @@ def test_without_a_network_the_librarys_cache_is_used(
     splits = load_splits("org/things", cache_dir=str(tmp_path))
     assert list(splits["test"]) == ROWS
     assert splits.origin.revision == commit
+
+
+def test_the_library_and_a_hub_work_together(things: Path, mirror: Path, tmp_path: Path) -> None:
+    """Fetch from a hub, with the real library; then without it, from its cache and the mirror."""
+    text = things.read_text().replace("fewshot_split: train\n", "")
+    things.write_text(text + "dataset_kwargs: {revision: v1}\n")
+    home = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
+
+    def command(*words: str | Path, **environment: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "lm_eval", *map(str, words)],
+            env={**os.environ, **home, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    run = ("run", "--model", "dummy", "--tasks", things, "--output_path")
+    wrong = things.with_name("wrong.yaml")
+    with fake_hub(mirror / "org/things/default/test.parquet") as address:
+        online = {"HF_ENDPOINT": address}
+        told = command("fetch", "--tasks", things, "--to", tmp_path / "made", **online)
+        assert "org/things/default: test 2 (written)" in told
+        assert "written to" in command(*run, tmp_path / "out" / "1", **online)
+        for task, said in (
+            (text.replace("org/things", "org/gated"), "the data set org/gated is gated"),
+            (text.replace("org/things", "org/gone"), "there is no data set org/gone on the hub"),
+            (text + "dataset_kwargs: {revision: v9}\n", "has no revision 'v9'"),
+        ):
+            wrong.write_text(task)
+            assert said in command("run", "--model", "dummy", "--tasks", wrong, **online)
+    offline = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    assert "written to" in command(*run, tmp_path / "out" / "2", **offline)
+    empty = {**offline, "HF_HOME": str(tmp_path / "empty")}
+    mirrored = command(*run, tmp_path / "out" / "3", "--data_dir", tmp_path / "made", **empty)
+    assert "written to" in mirrored
+    files = sorted(tmp_path.glob("out/*/*/*.json"))
+    seen = [json.loads(file.read_text())["datasets"]["things"] for file in files]
+    assert [data["source"] for data in seen] == ["hub", "hub", "mirror"]
+    assert [data["revision"] for data in seen] == [COMMIT] * 3
+    assert [data["splits"] for data in seen] == [seen[0]["splits"]] * 3
 
 
 # -- fetch ------------------------------------------------------------------------------------

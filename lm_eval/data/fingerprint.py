@@ -139,5 +139,7 @@ def _feed(streams: _Streams, path: str, values: Any) -> None:
 
 def describe_documents(docs: Any, origin: Origin | None) -> dict[str, Any]:
     """For a task written in Python, whose splits are its own affair: the documents it gives."""
-    known = isinstance(docs, (Rows, TableRows, list)) or hasattr(docs, "with_format")
+    known = isinstance(docs, (Rows, TableRows)) or hasattr(docs, "with_format")
+    if isinstance(docs, list):  # objects of its own may look different each time
+        known = all(isinstance(doc, (dict, str)) for doc in docs)
     return describe({"documents": docs}, origin, ["documents"] if known else [])

@@ -6,15 +6,36 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from lm_eval.data.rows import TableRows
 from lm_eval.errors import DataError
+
+#: Splits somebody still holds, by their files as they were when read: tasks that share a data set
+#: (one question under twenty prompts) share its rows.
+_held: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
 def read_parquet(files: Sequence[Path]) -> Any:
     """The rows of one or several files: `TableRows`, or a `datasets.Dataset` where values need
     decoding (images, sounds, data set features of their own).
     """
+    key = tuple((file.resolve(), _state(file)) for file in files)
+    rows = _held.get(key)
+    if rows is None:
+        rows = _held[key] = _read(files)
+    return rows
+
+
+def _state(file: Path) -> tuple[int, int]:
+    try:
+        state = file.stat()
+    except OSError:
+        return (0, 0)  # reading it will tell
+    return (state.st_mtime_ns, state.st_size)
+
+
+def _read(files: Sequence[Path]) -> Any:
     import pyarrow
 
     tables = [_table(file) for file in files]
