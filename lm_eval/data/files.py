@@ -26,7 +26,20 @@ FORMATS = (
 #: Formats that the library knows by another name.
 _SYNONYMS = {"jsonl": "json"}
 _JSON_SUFFIXES = (".json", ".jsonl")
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def _open_zst(path: Path) -> Any:
+    import pyarrow
+
+    return pyarrow.input_stream(str(path), compression="zstd")
+
+
+_OPENERS: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zst,
+}
 #: Text that the library would read as a moment in time.
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([ T]\d{2}(:\d{2}(:\d{2}(\.\d+)?)?)?.*)?\s*")
 
@@ -51,7 +64,10 @@ def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path
         return Splits.of(origin, load_dataset(_SYNONYMS.get(path, path), name, kwargs))
     except Exception as error:
         named = kwargs.get("data_files") or kwargs.get("data_dir")
-        raise DataError(f"{named}: cannot be read as {path}: {explain(error)}") from error
+        reason = explain(error)
+        if "zstd" in reason:
+            reason += "; `pip install zstandard` helps"
+        raise DataError(f"{named}: cannot be read as {path}: {reason}") from error
 
 
 def locate(kwargs: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
@@ -123,8 +139,8 @@ def read_json(path: Path) -> list[Any]:
         if opener is None:
             text = path.read_text(encoding="utf-8")
         else:
-            with opener(path, "rt", encoding="utf-8") as file:
-                text = file.read()
+            with opener(path) as file:
+                text = file.read().decode("utf-8")
     except FileNotFoundError as error:
         raise DataError(f"there is no data file {path}.") from error
     except PermissionError as error:
