@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 Source = Literal["hub", "mirror", "files", "saved"]
@@ -31,9 +32,7 @@ class Splits(Mapping[str, Any]):
     @classmethod
     def of(cls, origin: Origin, splits: Mapping[Any, Any]) -> Splits:
         """Splits that are there already."""
-        made = cls(origin, {str(name): lambda: None for name in splits})
-        made._read = {str(name): split for name, split in splits.items()}
-        return made
+        return cls(origin, {str(name): partial(splits.__getitem__, name) for name in splits})
 
     def __getitem__(self, split: str) -> Any:
         if split not in self._read:
