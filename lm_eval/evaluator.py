@@ -16,6 +16,7 @@ from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, Seeds
+from lm_eval.data import mirror_at
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.engine.answer import answer
 from lm_eval.errors import ConfigError, ModelError, suggestion
@@ -43,7 +44,8 @@ def run_evaluation(run: RunConfig, task_manager: TaskManager | None = None) -> E
     manager = task_manager or TaskManager(
         include_path=run.include_path, metadata={**run.model_args, **run.metadata}
     )
-    loaded = load_tasks(run, manager)
+    with mirror_at(run.data_dir):
+        loaded = load_tasks(run, manager)
     lm = create_model(run)
     plant_seeds(run.seed)
     results = evaluate_tasks(run, lm, loaded["tasks"], loaded["groups"])
@@ -59,10 +61,13 @@ def evaluate_tasks(
     check_fit(run, lm, tasks)
     for name, task in tasks.items():
         build_requests(run, lm, name, task)
+    data = {name: task.describe_data() for name, task in sorted(tasks.items())}
     answer(lm, [request for task in tasks.values() for request in task.instances])
     chosen = run.samples or {}
     scores = {name: score(task, chosen.get(name)) for name, task in tasks.items()}
-    return summarise(scores, groups, run.bootstrap_iters, run.log_samples)
+    results = summarise(scores, groups, run.bootstrap_iters, run.log_samples)
+    results["datasets"] = data
+    return results
 
 
 def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
@@ -185,11 +190,13 @@ def simple_evaluate(
     fewshot_random_seed: int | None = DEFAULT_OTHER_SEED,
     confirm_run_unsafe_code: bool = False,
     metadata: dict[str, Any] | None = None,
+    data_dir: str | None = None,
 ) -> EvalResults | None:
     """Evaluate a model, by name or ready made, on tasks by name. Returns the results.
 
     The request caches of the published harness are accepted and have nothing to do: building
-    requests costs less here than reading them back would.
+    requests costs less here than reading them back would. `data_dir` is a mirror that answers for
+    the hub (docs/data.md).
     """
     if evaluation_tracker is not None:
         raise ConfigError("evaluation_tracker is not part of this version yet; pass none.")
@@ -216,6 +223,7 @@ def simple_evaluate(
         seed=Seeds(random_seed, numpy_random_seed, torch_random_seed, fewshot_random_seed),
         confirm_run_unsafe_code=confirm_run_unsafe_code,
         metadata=metadata,
+        data_dir=data_dir,
     )
     return run_evaluation(run, task_manager)
 

@@ -428,7 +428,7 @@ def test_random_changes_to_good_files_end_in_clear_errors(
     def nowhere(path: str, *rest: object) -> None:
         raise DataError(f"there is no data set {path}")
 
-    monkeypatch.setattr(load, "_from_library", nowhere)
+    monkeypatch.setattr(load.hub, "load_from_hub", nowhere)
     rng = random.Random(0)
     pieces = [
         "\n",

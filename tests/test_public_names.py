@@ -151,7 +151,8 @@ EVALUATE = [
 def test_the_entry_points_take_the_published_parameters() -> None:
     import lm_eval
 
-    assert list(inspect.signature(lm_eval.simple_evaluate).parameters) == SIMPLE_EVALUATE
+    ours = ["data_dir"]  # after theirs
+    assert list(inspect.signature(lm_eval.simple_evaluate).parameters) == [*SIMPLE_EVALUATE, *ours]
     assert list(inspect.signature(lm_eval.evaluate).parameters) == EVALUATE
 
 

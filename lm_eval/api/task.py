@@ -18,7 +18,8 @@ from lm_eval._lazy import lazy_exports
 from lm_eval.api.instance import OUTPUT_TYPES, Instance, OutputType
 from lm_eval.api.registry import get_metric, get_metric_aggregation, is_higher_better
 from lm_eval.config.task import TASK_FIELDS, TaskConfig
-from lm_eval.data import load_splits
+from lm_eval.data import Origin, as_dataset_dict, load_splits
+from lm_eval.data.fingerprint import describe_documents
 from lm_eval.errors import ConfigError, DataError
 from lm_eval.filters import build_filter_ensemble
 from lm_eval.metrics import documents
@@ -44,6 +45,8 @@ class Task(abc.ABC):
     OUTPUT_TYPE: OutputType | None = None
     #: How many documents had a gold answer that is none of their choices, when last scored.
     gold_missing: int = 0
+    #: Where the data set came from; None where the task's own code made it.
+    data_origin: Origin | None = None
 
     def __init__(
         self,
@@ -71,11 +74,17 @@ class Task(abc.ABC):
     ) -> None:
         """Load the data set into `self.dataset`; override to read from somewhere else."""
         given = {"data_dir": data_dir, "cache_dir": cache_dir, "download_mode": download_mode}
-        self.dataset: Any = load_splits(
+        splits = load_splits(
             self.DATASET_PATH,
             self.DATASET_NAME,
             **{k: v for k, v in given.items() if v is not None},
         )
+        self.data_origin = splits.origin
+        self.dataset: Any = as_dataset_dict(splits)
+
+    def describe_data(self) -> dict[str, Any]:
+        """Where the documents came from and a fingerprint of them, for the results."""
+        return describe_documents(self.eval_docs, self.data_origin)
 
     @abc.abstractmethod
     def has_training_docs(self) -> bool: ...

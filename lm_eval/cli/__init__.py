@@ -11,10 +11,17 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
-from lm_eval.cli import ls, run, show, validate
+from lm_eval.cli import fetch, ls, run, show, validate
 from lm_eval.errors import EvalError
 
-COMMANDS = {"run": run, "ls": ls, "list": ls, "show": show, "validate": validate}
+COMMANDS = {
+    "run": run,
+    "ls": ls,
+    "list": ls,
+    "show": show,
+    "validate": validate,
+    "fetch": fetch,
+}
 
 _EPILOG = """\
 examples:

@@ -43,6 +43,14 @@ def add_table(parser: Any, *names: str, help: str) -> None:
     parser.add_argument(*names, nargs="+", metavar="KEY=VALUE", help=help)
 
 
+def add_data_dir(parser: Any) -> None:
+    parser.add_argument(
+        "--data_dir",
+        metavar="DIR",
+        help="a mirror of data sets that answers before the hub (or LMEVAL_DATA_DIR)",
+    )
+
+
 def include_paths(given: list[list[str]] | None) -> list[str] | None:
     return [path for group in given for path in group] if given else None
 

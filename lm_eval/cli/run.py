@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from lm_eval.cli.options import (
+    add_data_dir,
     add_include_path,
     add_prompt_options,
     add_table,
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tasks", "-t", nargs="*", metavar="TASK", help="tasks, groups, tags, patterns or files"
     )
     add_include_path(group)
+    add_data_dir(group)
 
     group = parser.add_argument_group("prompts")
     add_prompt_options(group)

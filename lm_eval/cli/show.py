@@ -8,7 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from lm_eval.cli.options import add_include_path, add_prompt_options, include_paths
+from lm_eval.cli.options import (
+    add_data_dir,
+    add_include_path,
+    add_prompt_options,
+    include_paths,
+)
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -31,11 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a tokenizer's folder or hub name: show tokens, and apply its chat template",
     )
     parser.add_argument("--json", action="store_true", help="as JSON, every character as it is")
+    add_data_dir(parser)
     add_include_path(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.config.run import RunConfig
+    from lm_eval.data import mirror_at
     from lm_eval.errors import ConfigError
     from lm_eval.evaluator import load_tasks
     from lm_eval.models.tokenizer import Tokenizer
@@ -49,8 +56,10 @@ def execute(arguments: argparse.Namespace) -> int:
             raise ConfigError("--apply_chat_template needs --tokenizer: the template is its own.")
         tokenizer.choose_template(run.apply_chat_template)
     manager = TaskManager(include_path=run.include_path, metadata=run.metadata)
+    with mirror_at(arguments.data_dir):
+        tasks = load_tasks(run, manager)["tasks"]
     shown = []
-    for task in load_tasks(run, manager)["tasks"].values():
+    for task in tasks.values():
         # Examples are drawn document after document, so those before it are made too.
         task.build_all_requests(
             limit=arguments.doc + 1,

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from lm_eval.cli.options import add_include_path, include_paths
+from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -23,11 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read the files only: run no code from them and load no data",
     )
+    add_data_dir(parser)
     add_include_path(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """0 if all is well, 1 with a line a problem."""
+    from lm_eval.data import mirror_at
     from lm_eval.errors import EvalError
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks.check import problems_of
@@ -47,8 +49,9 @@ def execute(arguments: argparse.Namespace) -> int:
     for name in names:
         attempt(lambda name=name: problems_of(manager.entries(name), manager.task_index))  # type: ignore[misc]
     if not problems and not arguments.no_build:
-        for name in names:
-            attempt(lambda name=name: _prompts(manager.load(name)["tasks"]))  # type: ignore[misc]
+        with mirror_at(arguments.data_dir):
+            for name in names:
+                attempt(lambda name=name: _prompts(manager.load(name)["tasks"]))  # type: ignore[misc]
     for problem in dict.fromkeys(problems):
         print(problem)
     if problems:

@@ -95,6 +95,7 @@ class RunConfig:
     fewshot_as_multiturn: bool | None = None
     show_config: bool = False
     include_path: Any = None
+    data_dir: str | None = None
     gen_kwargs: Any = field(default_factory=dict)
     verbosity: str | None = None
     wandb_args: Any = field(default_factory=dict)

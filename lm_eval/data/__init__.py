@@ -1,8 +1,30 @@
-"""Where documents come from: the hub, or files beside the task."""
+"""Where documents come from: the hub, a mirror of it, files, a saved data set."""
 
 from __future__ import annotations
 
+from lm_eval.data.fingerprint import describe
 from lm_eval.data.load import load_splits
-from lm_eval.data.rows import Rows, as_dataset, columns_of
+from lm_eval.data.mirror import mirror_at
+from lm_eval.data.rows import (
+    Rows,
+    TableRows,
+    as_dataset,
+    as_dataset_dict,
+    columns_of,
+    process_split,
+)
+from lm_eval.data.splits import Origin, Splits
 
-__all__ = ["Rows", "as_dataset", "columns_of", "load_splits"]
+__all__ = [
+    "Origin",
+    "Rows",
+    "Splits",
+    "TableRows",
+    "as_dataset",
+    "as_dataset_dict",
+    "columns_of",
+    "describe",
+    "load_splits",
+    "mirror_at",
+    "process_split",
+]

@@ -1,30 +1,163 @@
-"""Read documents from JSON files, without importing a table library for it."""
+"""Documents in local files: plain JSON and Parquet read here, other formats by the library."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lm_eval.data.library import explain, load_dataset
+from lm_eval.data.parquet import read_parquet
 from lm_eval.data.rows import Rows
+from lm_eval.data.splits import Origin, Splits
 from lm_eval.errors import DataError, at
 
-JSON_SUFFIXES = (".json", ".jsonl")
+#: `dataset_path` values that name a file format instead of a data set.
+FORMATS = (
+    *("json", "jsonl", "csv", "parquet", "text", "arrow", "xml", "pandas", "webdataset"),
+    *("imagefolder", "audiofolder", "videofolder"),
+)
+#: Formats that the library knows by another name.
+_SYNONYMS = {"jsonl": "json"}
+_JSON_SUFFIXES = (".json", ".jsonl")
 
 
-def read_json(path: Path) -> Rows:
-    """One document a line, or one list of documents."""
+def _open_zst(path: Path) -> Any:
+    import pyarrow
+
+    return pyarrow.input_stream(str(path), compression="zstd")
+
+
+_OPENERS: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zst,
+}
+#: Text that the library would read as a moment in time.
+_DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([ T]\d{2}(:\d{2}(:\d{2}(\.\d+)?)?)?.*)?\s*")
+
+
+def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | None) -> Splits:
+    """The splits that `data_files` (or `data_dir`) names."""
+    if not kwargs.get("data_files") and not kwargs.get("data_dir"):
+        raise DataError(
+            f"dataset_path {path!r} names a file format: say which files, as "
+            "`dataset_kwargs: {data_files: {test: FILE}}`."
+        )
+    kwargs = locate(kwargs, folder)
+    origin = Origin("files", path, name)
+    plain = _plain_files(kwargs)
+    if path == "parquet" and plain is not None:
+        return Splits(origin, {split: partial(read_parquet, f) for split, f in plain.items()})
+    if path in ("json", "jsonl") and plain is not None:
+        rows = {split: _quick_json(files) for split, files in plain.items()}
+        if all(split is not None for split in rows.values()):
+            return Splits.of(origin, rows)
     try:
-        text = path.read_text(encoding="utf-8")
+        return Splits.of(origin, load_dataset(_SYNONYMS.get(path, path), name, kwargs))
+    except Exception as error:
+        named = kwargs.get("data_files") or kwargs.get("data_dir")
+        reason = explain(error)
+        if "zstd" in reason:
+            reason += "; `pip install zstandard` helps"
+        raise DataError(f"{named}: cannot be read as {path}: {reason}") from error
+
+
+def locate(kwargs: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+    """The arguments with paths relative to the task file made absolute, where something is."""
+    found = dict(kwargs)
+    for key in ("data_files", "data_dir"):
+        if found.get(key) is not None:
+            found[key] = _locate(found[key], folder)
+    return found
+
+
+def _locate(named: Any, folder: Path | None) -> Any:
+    if isinstance(named, Mapping):
+        return {split: _locate(files, folder) for split, files in named.items()}
+    if isinstance(named, (list, tuple)):
+        return [_locate(file, folder) for file in named]
+    text = str(named)
+    if folder is None or "://" in text or Path(text).is_absolute():
+        return named
+    there = (folder / text).exists() or ("*" in text and any(folder.glob(text)))
+    return str(folder / text) if there else named
+
+
+def remote_host(kwargs: Mapping[str, Any]) -> str | None:
+    """A URL among the data files, if there is one."""
+    files = kwargs.get("data_files")
+    named = files.values() if isinstance(files, Mapping) else [files]
+    flat = [f for entry in named for f in (entry if isinstance(entry, (list, tuple)) else [entry])]
+    return next((str(file) for file in flat if str(file).startswith(("http:", "https:"))), None)
+
+
+def _plain_files(kwargs: Mapping[str, Any]) -> dict[str, list[Path]] | None:
+    """Local files by split, if they are all there is to it."""
+    if set(kwargs) != {"data_files"}:
+        return None
+    named = kwargs["data_files"]
+    by_split = named if isinstance(named, Mapping) else {"train": named}
+    found: dict[str, list[Path]] = {}
+    for split, files in by_split.items():
+        listed = list(files) if isinstance(files, (list, tuple)) else [files]
+        if not all(isinstance(file, (str, Path)) for file in listed):
+            return None
+        if any("://" in str(file) or re.search(r"[*?\[]", str(file)) for file in listed):
+            return None
+        found[str(split)] = [Path(file).expanduser() for file in listed]
+    return found
+
+
+# -- JSON, without importing a table library for it -------------------------------------------
+
+
+def _quick_json(files: list[Path]) -> Rows | None:
+    """The documents, or None where the library would make other values of them."""
+    rows: list[Any] = []
+    for file in files:
+        suffixes = [s for s in file.suffixes if s not in _OPENERS]
+        if not suffixes or suffixes[-1] not in _JSON_SUFFIXES:
+            return None
+        rows += read_json(file)
+    made = Rows(rows)
+    columns = ([row[name] for row in made] for name in made.column_names)
+    return made if all(uniform(column) for column in columns) else None
+
+
+def read_json(path: Path) -> list[Any]:
+    """One document a line, or one list of documents."""
+    opener = _OPENERS.get(path.suffix)
+    try:
+        if opener is None:
+            text = path.read_text(encoding="utf-8")
+        else:
+            with opener(path) as file:
+                text = file.read().decode("utf-8")
     except FileNotFoundError as error:
         raise DataError(f"there is no data file {path}.") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except PermissionError as error:
+        raise DataError(f"{path}: may not be read (permission denied).") from error
+    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
         raise DataError(f"{path}: cannot be read as text ({error}).") from error
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty.")
     if text.lstrip().startswith("["):
         rows = _parse(text, path, 1)
-        return _checked(rows, path)
-    lines = enumerate(text.splitlines(), start=1)
-    return _checked([_parse(line, path, number) for number, line in lines if line.strip()], path)
+    else:
+        lines = enumerate(text.split("\n"), start=1)
+        rows = [_parse(line, path, number) for number, line in lines if line.strip()]
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise DataError(f"{path}: document {number} is not an object: {row!r}.")
+    return list(rows)
 
 
 def _parse(text: str, path: Path, line: int) -> Any:
@@ -35,8 +168,26 @@ def _parse(text: str, path: Path, line: int) -> Any:
         raise DataError(f"{where}: not valid JSON: {error.msg}.") from error
 
 
-def _checked(rows: list[Any], path: Path) -> Rows:
-    for number, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise DataError(f"{path}: document {number} is not an object: {row!r}.")
-    return Rows(rows)
+def uniform(values: list[Any]) -> bool:
+    """Whether a column can stand as it is: of one kind throughout, and no dates.
+
+    Of other columns the library makes something else: of whole numbers among fractions fractions,
+    of dates moments in time, of tables with different keys tables with all of them.
+    """
+    values = [value for value in values if value is not None]
+    kinds = set(map(type, values))
+    if not kinds:
+        return True
+    if len(kinds) > 1:
+        return False
+    kind = kinds.pop()
+    if kind is str:
+        return not _DATE.fullmatch(values[0])
+    if kind is list:
+        return uniform([item for value in values for item in value])
+    if kind is dict:
+        keys = values[0].keys()
+        return all(value.keys() == keys for value in values) and all(
+            uniform([value[key] for value in values]) for key in keys
+        )
+    return True

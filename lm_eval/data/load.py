@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_eval.data.files import JSON_SUFFIXES, read_json
-from lm_eval.errors import DataError, EvalError
+from lm_eval.data import hub
+from lm_eval.data.files import FORMATS, load_files, locate, remote_host
+from lm_eval.data.library import explain, load_dataset, load_from_disk
+from lm_eval.data.mirror import current_mirror, is_hub_name
+from lm_eval.data.splits import Origin, Splits
+from lm_eval.errors import DataError
 
-#: `dataset_path` values that name a file format instead of a data set.
-FILE_FORMATS = ("json", "csv", "parquet", "text", "arrow", "xml")
+#: Arguments of `load_dataset` that would give something else than all documents of each split.
+_REFUSED = {
+    "split": "name it as test_split, validation_split, training_split or fewshot_split",
+    "streaming": "documents are counted and drawn from, which a stream does not allow",
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A data set that was asked for, as it was asked for, and what came of it."""
+
+    path: str
+    name: str | None
+    kwargs: dict[str, Any]
+    splits: Splits
+
+
+_loads: ContextVar[list[Loaded] | None] = ContextVar("loads", default=None)
+
+
+@contextlib.contextmanager
+def recorded_loads() -> Iterator[list[Loaded]]:
+    """Everything loaded while this lasts: how `fetch` learns what a task needs."""
+    loads: list[Loaded] = []
+    token = _loads.set(loads)
+    try:
+        yield loads
+    finally:
+        _loads.reset(token)
 
 
 def load_splits(
@@ -19,63 +53,77 @@ def load_splits(
     *,
     folder: Path | None = None,
     **kwargs: Any,
-) -> Mapping[str, Any]:
-    """Every split of a data set, by split name.
+) -> Splits:
+    """Every split of a data set, by split name; a mirror is asked before the hub.
 
-    `folder` is where the task file lies: data files named relative to it are found from anywhere.
+    `folder` is where the task file lies: files named relative to it are found from anywhere.
     """
-    if path is None:
+    if not path:
         raise DataError("the task names no data set: set dataset_path or custom_dataset.")
-    kwargs.pop("trust_remote_code", None)
-    if path in FILE_FORMATS and "data_files" in kwargs:
-        kwargs["data_files"] = _locate(kwargs["data_files"], folder)
-        files = _single_json_files(path, kwargs)
-        if files is not None:
-            return {split: read_json(file) for split, file in files.items()}
-    return _from_library(path, name, kwargs)
+    kwargs.pop("trust_remote_code", None)  # the library runs no data set's code since version 4
+    for key, reason in _REFUSED.items():
+        if kwargs.pop(key, None):
+            raise DataError(f"dataset_kwargs: {key} cannot be used here: {reason}.")
+    splits = _find(path, name, kwargs, folder)
+    loads = _loads.get()
+    if loads is not None:
+        loads.append(Loaded(path, name, kwargs, splits))
+    return splits
 
 
-def _locate(data_files: Any, folder: Path | None) -> Any:
-    """Paths relative to the task file, where such a file exists, made absolute."""
-    if isinstance(data_files, Mapping):
-        return {split: _locate(files, folder) for split, files in data_files.items()}
-    if isinstance(data_files, (list, tuple)):
-        return [_locate(file, folder) for file in data_files]
-    if folder is not None and (folder / str(data_files)).exists():
-        return str(folder / str(data_files))
-    return data_files
-
-
-def _single_json_files(path: str, kwargs: Mapping[str, Any]) -> dict[str, Path] | None:
-    """The files by split, if plain local JSON files are all there is to it."""
-    files = kwargs["data_files"]
-    if path != "json" or len(kwargs) != 1:
-        return None
-    by_split = files if isinstance(files, Mapping) else {"train": files}
-    plain = {split: str(file) for split, file in by_split.items() if isinstance(file, (str, Path))}
-    if len(plain) != len(by_split):
-        return None
-    for file in plain.values():
-        if "://" in file or "*" in file or Path(file).suffix not in JSON_SUFFIXES:
-            return None
-    return {split: Path(file) for split, file in plain.items()}
-
-
-def _from_library(path: str, name: str | None, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    import datasets
-
+def _find(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | None) -> Splits:
+    if path in FORMATS:
+        return _files(path, name, kwargs, folder)
+    if path.endswith(".py"):
+        raise DataError(f"the data set {path} cannot be loaded: {explain(_script())}")
+    mirror = current_mirror() if is_hub_name(path) else None
+    mirrored = mirror.find(path, name, kwargs) if mirror else None
+    if mirrored is not None:
+        return mirrored
+    local = _local_folder(path, folder)
+    if local is not None:
+        return _local(local, path, name, locate(kwargs, folder))
+    if not is_hub_name(path) and "://" not in path:
+        raise DataError(f"there is no folder {path}, and no data set can be called that.")
     try:
-        loaded = datasets.load_dataset(path=path, name=name, **kwargs)
-    except EvalError:
-        raise
+        return hub.load_from_hub(path, name, kwargs)
+    except DataError as error:
+        if mirror is None:
+            raise
+        raise DataError(f"{error} (The mirror {mirror.root} does not have it.)") from error
+
+
+def _files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | None) -> Splits:
+    url = remote_host(kwargs)
+    if url is None:
+        return load_files(path, name, kwargs, folder)
+    mirror = current_mirror()
+    mirrored = mirror.find(path, name, kwargs) if mirror else None
+    if mirrored is not None:
+        return mirrored
+    away = hub.unreachable(url)
+    if away:
+        raise DataError(f"the data file {url} is not here, and {away}. {hub.MIRROR_REMEDY}")
+    return load_files(path, name, kwargs, folder)
+
+
+def _local_folder(path: str, folder: Path | None) -> Path | None:
+    """A folder on this machine: beside the task file, or where the command is given."""
+    places = [folder / path] if folder is not None else []
+    places.append(Path(path).expanduser())
+    return next((place for place in places if place.is_dir()), None)
+
+
+def _local(folder: Path, path: str, name: str | None, kwargs: dict[str, Any]) -> Splits:
+    """A data set that was saved to disk, or a folder of files."""
+    saved = [(folder / file).is_file() for file in ("dataset_dict.json", "state.json")]
+    try:
+        if any(saved):
+            return Splits.of(Origin("saved", path, name), load_from_disk(str(folder)))
+        return Splits.of(Origin("files", path, name), load_dataset(str(folder), name, kwargs))
     except Exception as error:
-        shown = f"{path} ({name})" if name else path
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise DataError(
-            f"the data set {shown} cannot be loaded: {type(error).__name__}: {reason}"
-        ) from error
-    if not isinstance(loaded, Mapping):
-        raise DataError(
-            f"the data set {path} came as a single split; leave `split` out of dataset_kwargs."
-        )
-    return loaded
+        raise DataError(f"the data set in {folder} cannot be loaded: {explain(error)}") from error
+
+
+def _script() -> Exception:
+    return RuntimeError("Dataset scripts are no longer supported")

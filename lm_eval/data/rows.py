@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 Doc = dict[str, Any]
+
+#: Rows turned into dictionaries at a time, when a table is walked through.
+_STRIDE = 1024
 
 
 class Rows(Sequence[Doc]):
@@ -35,13 +38,87 @@ class Rows(Sequence[Doc]):
         return iter(self._rows)
 
 
+class TableRows(Sequence[Doc]):
+    """The rows of an Arrow table, made into dictionaries when they are looked at.
+
+    Only for tables of plain values, where the dictionaries are those `datasets` would give
+    (`parquet.is_plain`). `dataset` is the library's own view of them, where there is one.
+    """
+
+    def __init__(self, table: Any, dataset: Any = None) -> None:
+        self.table = table
+        self.dataset = dataset
+        self.column_names: list[str] = list(table.column_names)
+
+    @property
+    def features(self) -> dict[str, None]:
+        return dict.fromkeys(self.column_names)
+
+    @overload
+    def __getitem__(self, index: int) -> Doc: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Doc]: ...
+    def __getitem__(self, index: int | slice) -> Doc | list[Doc]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(f"document {index} of {len(self)}")
+        row: Doc = self.table.slice(number, 1).to_pylist()[0]
+        return row
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[Doc]:
+        for batch in self.table.to_batches(max_chunksize=_STRIDE):
+            yield from batch.to_pylist()
+
+
 def as_dataset(split: Any) -> Any:
     """A real `datasets.Dataset`, which is what a task folder's `process_docs` is written for."""
-    if not isinstance(split, Rows):
+    if isinstance(split, Rows):
+        import datasets
+
+        return datasets.Dataset.from_list(list(split))
+    if isinstance(split, TableRows):
+        if split.dataset is None:
+            from lm_eval.data.parquet import to_dataset
+
+            split.dataset = to_dataset(split.table)
+        return split.dataset
+    return split
+
+
+def without_library(split: Any) -> Any:
+    """The same rows without the library's cost for each, where it would not change their values."""
+    if not hasattr(split, "with_format") or not hasattr(split, "features"):
         return split
+    shown = split.format
+    if shown["type"] is not None or list(shown["columns"]) != split.column_names:
+        return split
+    from lm_eval.data.parquet import is_plain
+
+    if not is_plain(split.features.arrow_schema):
+        return split
+    return TableRows(split.with_format("arrow")[:], split)
+
+
+def process_split(split: Any, process: Callable[..., Any] | None) -> Any:
+    """A split after a task folder's `process_docs`, which is given a real `datasets.Dataset`."""
+    if process is None:
+        return without_library(split)
+    from lm_eval.data.library import quiet_in_a_pipe
+
+    with quiet_in_a_pipe():
+        return without_library(process(as_dataset(split)))
+
+
+def as_dataset_dict(splits: Mapping[str, Any]) -> Any:
+    """A real `datasets.DatasetDict`, for tasks written in Python: they may do anything with it."""
     import datasets
 
-    return datasets.Dataset.from_list(list(split))
+    return datasets.DatasetDict({name: as_dataset(splits[name]) for name in splits})
 
 
 def columns_of(docs: Any) -> list[str]:

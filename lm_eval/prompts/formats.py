@@ -99,9 +99,8 @@ class Format:
     def _question(self, spec: Any) -> str:
         """The question, given the prefix unless it has it, without an answer prompt of its own."""
         question = _template(spec)
-        prompt = f"{self.section_separator}{self.answer_prompt}"
-        if self.answer_prompt and question.endswith(prompt):
-            question = question[: -len(prompt)]
+        for prompt in (self.answer_prompt, Format.answer_prompt):
+            question = question.removesuffix(f"{self.section_separator}{prompt}")
         prefix = self.question_prefix or ""
         return question if question.startswith(prefix) else prefix + question
 

@@ -20,6 +20,7 @@ EvalResults = TypedDict(
         "higher_is_better": dict[str, dict[str, Any]],
         "n-samples": dict[str, dict[str, int]],
         "samples": dict[str, list[dict[str, Any]]],
+        "datasets": dict[str, dict[str, Any]],
         # how it was run
         "config": dict[str, Any],
         "git_hash": str | None,

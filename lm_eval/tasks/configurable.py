@@ -14,7 +14,14 @@ from lm_eval.api.filter import FilterEnsemble
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
-from lm_eval.data import as_dataset, columns_of, load_splits
+from lm_eval.data import (
+    as_dataset,
+    as_dataset_dict,
+    columns_of,
+    describe,
+    load_splits,
+    process_split,
+)
 from lm_eval.errors import ConfigError, DataError, suggestion
 from lm_eval.filters import build_filter_ensemble
 from lm_eval.metrics import documents
@@ -53,6 +60,7 @@ class ConfigurableTask(Task):
         self._training_docs = None
         self._fewshot_docs = None
         self._split_docs: dict[str, Any] = {}
+        self._splits_used: set[str] = set()
         self._fewshot_seed: int | None = None
         self._spare = random.Random()
         self._shown: dict[int, tuple[Any, list[Message]]] = {}
@@ -137,11 +145,21 @@ class ConfigurableTask(Task):
             self.dataset = self.config.custom_dataset(**(self.config.metadata or {}), **given)
             return
         try:
-            self.dataset = load_splits(
-                self.DATASET_PATH, self.DATASET_NAME, folder=self._folder, **given
-            )
+            splits = load_splits(self.DATASET_PATH, self.DATASET_NAME, folder=self._folder, **given)
         except DataError as error:
             raise DataError(f"task {self.task_name!r}: {error}") from error
+        self.data_origin = splits.origin
+        self.dataset = splits if self._is_plain else as_dataset_dict(splits)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no code but ours sees the splits. That of a class of its own may do anything
+        with them that `datasets` allows; a task file's only meets documents."""
+        return type(self) is ConfigurableTask
+
+    def describe_data(self) -> dict[str, Any]:
+        used = [split for split in self.dataset if split in self._splits_used]
+        return describe(self.dataset, self.data_origin, used)
 
     @property
     def _folder(self) -> Path | None:
@@ -201,8 +219,13 @@ class ConfigurableTask(Task):
                 f"{split!r}.{suggestion(split, self.dataset)} "
                 f"It has: {', '.join(map(str, self.dataset))}."
             )
-        docs = self.dataset[split]
-        return docs if process is None else process(as_dataset(docs))
+        try:
+            docs = self.dataset[split]
+        except DataError as error:
+            raise DataError(f"task {self.task_name!r}: {error}") from error
+        self._splits_used.add(split)
+        made = process_split(docs, process)
+        return made if self._is_plain else as_dataset(made)
 
     # -- prompts ------------------------------------------------------------------------------
 

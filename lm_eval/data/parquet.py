@@ -1,0 +1,132 @@
+"""Read and write Parquet files with pyarrow alone, where `datasets` would give the same rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from lm_eval.data.rows import TableRows
+from lm_eval.errors import DataError
+
+#: Splits somebody still holds, by their files as they were when read: tasks that share a data set
+#: (one question under twenty prompts) share its rows.
+_held: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+
+
+def read_parquet(files: Sequence[Path]) -> Any:
+    """The rows of one or several files: `TableRows`, or a `datasets.Dataset` where values need
+    decoding (images, sounds, data set features of their own).
+    """
+    key = tuple((file.resolve(), _state(file)) for file in files)
+    rows = _held.get(key)
+    if rows is None:
+        rows = _held[key] = _read(files)
+    return rows
+
+
+def _state(file: Path) -> tuple[int, int]:
+    try:
+        state = file.stat()
+    except OSError:
+        return (0, 0)  # reading it will tell
+    return (state.st_mtime_ns, state.st_size)
+
+
+def _read(files: Sequence[Path]) -> Any:
+    import pyarrow
+
+    tables = [_table(file) for file in files]
+    try:
+        table = pyarrow.concat_tables(tables) if len(tables) > 1 else tables[0]
+    except pyarrow.ArrowException as error:
+        names = ", ".join(str(file) for file in files)
+        raise DataError(f"{names}: parts of one split with different columns ({error}).") from error
+    return TableRows(table) if is_plain(table.schema) else to_dataset(table)
+
+
+def _table(file: Path) -> Any:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        if file.stat().st_size == 0:
+            raise DataError(f"{file}: the file is empty (0 bytes); copy or fetch it again.")
+        # Not `read_table`: that would read columns out of folder names (`lang=en`) as well.
+        with pyarrow.parquet.ParquetFile(file) as parquet:
+            return parquet.read()
+    except FileNotFoundError as error:
+        raise DataError(f"there is no data file {file}.") from error
+    except PermissionError as error:
+        raise DataError(f"{file}: may not be read (permission denied).") from error
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DataError(
+            f"{file}: not a readable Parquet file ({reason.rstrip('.')}); copy or fetch it again."
+        ) from error
+
+
+def is_plain(schema: Any) -> bool:
+    """Whether the table's own values are what `datasets` would give."""
+    features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    described = (features.get("info") or {}).get("features")
+    return all(_plain_type(field.type) for field in schema) and _plain_features(described)
+
+
+def _plain_type(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _plain_type(kind.value_type)
+    if types.is_struct(kind):
+        return all(_plain_type(kind.field(number).type) for number in range(kind.num_fields))
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_float32(kind)
+        or types.is_float64(kind)
+        or types.is_boolean(kind)
+        or types.is_null(kind)
+    )
+
+
+def _plain_features(features: Any) -> bool:
+    """Of the features `datasets` writes into a file, those that change nothing on reading."""
+    if features is None:
+        return True
+    if isinstance(features, list):  # an old spelling of a list of something
+        return len(features) == 1 and _plain_features(features[0])
+    kind = features.get("_type")
+    if kind in ("Value", "ClassLabel"):
+        return True
+    if kind in ("List", "LargeList"):
+        return _plain_features(features["feature"])
+    if kind == "Sequence":  # of a table it is a table of lists: left to the library
+        inner = features["feature"]
+        return isinstance(inner, dict) and "_type" in inner and _plain_features(inner)
+    return kind is None and all(_plain_features(feature) for feature in features.values())
+
+
+def to_dataset(table: Any) -> Any:
+    """A `datasets.Dataset` in memory; its fingerprint is that of the rows, which is quick."""
+    import datasets
+    from datasets.table import InMemoryTable
+
+    from lm_eval.data.fingerprint import fingerprint
+
+    return datasets.Dataset(InMemoryTable(table), fingerprint=fingerprint(TableRows(table))[:16])
+
+
+def write_parquet(split: Any, file: Path) -> None:
+    """Write a split so that `read_parquet` and `datasets` both give its rows back."""
+    if isinstance(split, TableRows):
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(split.table, file, compression="zstd")
+    else:
+        from lm_eval.data.rows import as_dataset
+
+        as_dataset(split).to_parquet(str(file))
