@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from lm_eval import simple_evaluate
+from lm_eval.data import load_splits, mirror_at
 from lm_eval.errors import ConfigError, DataError, UnknownNameError
-from lm_eval.prompts.promptsource import Prompt, read_templates
+from lm_eval.prompts.promptsource import Prompt, find_prompts, read_templates
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
 
@@ -196,3 +198,26 @@ def test_every_template_file_is_read() -> None:
     files = sorted((SHARED / "promptsource" / "templates").rglob("templates.yaml"))
     assert len(files) == 279
     assert all(read_templates(file) for file in files)
+
+
+@needs_templates
+def test_templates_render_the_data_sets_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strictly: a template that names a column which is not there would be an error."""
+    monkeypatch.setenv("LMEVAL_PROMPTSOURCE_DIR", str(SHARED / "promptsource" / "templates"))
+    asked: dict[str, int] = {}
+    with mirror_at(str(SHARED / "data")):
+        for folder in sorted((SHARED / "data").glob("*/*/*/")):
+            data = str(folder.parent.relative_to(SHARED / "data"))
+            name = None if folder.name == "default" else folder.name
+            values = {"dataset_path": data, "dataset_name": name, "use_prompt": "*"}
+            try:
+                prompts = find_prompts(values)
+            except ConfigError:
+                continue
+            splits = load_splits(data, name)
+            docs = list(islice(splits[next(iter(splits))], 5))
+            parts = [len(prompt.parts(doc)) for prompt in prompts for doc in docs]
+            assert set(parts) <= {0, 2}, data
+            asked[f"{data} {name}"] = parts.count(2)
+    assert len(asked) == 22
+    assert all(asked.values()), asked

@@ -151,7 +151,7 @@ def test_arc_easy_as_generation_asks_for_the_best_answer(
         "[answer_letter] is one of A, B, C or D.↵\n"
         "The best answer is\n"
         "──── generation ────────────────────────────────────────────\n"
-        '{"until": ["\\n\\n"], "do_sample": false, "temperature": 0.0, "max_gen_toks": 256}\n'
+        '{"temperature": 0.0, "do_sample": false, "max_gen_toks": 256, "until": ["\\n\\n"]}\n'
         f"{TARGET}\nC\n\n"
     )
 
