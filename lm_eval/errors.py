@@ -35,6 +35,10 @@ class OutputError(EvalError, OSError):
     """A place where results cannot be written."""
 
 
+class StoreError(OutputError):
+    """A store of answers that cannot be read or written."""
+
+
 def at(path: str | Path, line: int | None = None) -> str:
     """`file:line`, the way editors and compilers write it."""
     return f"{path}:{line}" if line is not None else f"{path}"

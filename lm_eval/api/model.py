@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lm_eval.config.arguments import parse_arguments
@@ -25,16 +25,30 @@ Self = TypeVar("Self", bound="LM")
 class CacheHook:
     """Where a model reports each answer the moment it has it.
 
-    A model calls `self.cache_hook.add_partial(kind, arguments, answer)`; whoever keeps answers
-    passes the function that keeps them. Without one the hook does nothing.
+    A model calls `self.cache_hook.add_partial(kind, arguments, answer)`, or `add_batch` once for
+    all answers of a batch; whoever keeps answers passes the functions that keep them. Without them
+    the hook does nothing.
     """
 
-    def __init__(self, keep: Callable[[str, Any, Any], None] | None = None) -> None:
+    def __init__(
+        self,
+        keep: Callable[[str, Any, Any], None] | None = None,
+        keep_batch: Callable[[str, Sequence[Any], Sequence[Any]], None] | None = None,
+    ) -> None:
         self._keep = keep
+        self._keep_batch = keep_batch
 
     def add_partial(self, attr: str, req: Iterable[Any], res: Any) -> None:
         if self._keep is not None:
             self._keep(attr, req, res)
+
+    def add_batch(self, attr: str, reqs: Sequence[Any], ress: Sequence[Any]) -> None:
+        """All at once is many times cheaper to write than one by one."""
+        if self._keep_batch is not None:
+            self._keep_batch(attr, reqs, ress)
+        else:
+            for req, res in zip(reqs, ress, strict=True):
+                self.add_partial(attr, req, res)
 
 
 class LM(abc.ABC):
