@@ -9,9 +9,16 @@ from typing import Any
 from lm_eval.api.filter import FilterEnsemble
 from lm_eval.api.registry import get_filter
 from lm_eval.errors import ConfigError
-from lm_eval.filters import custom, extraction, selection, transformation
+from lm_eval.filters import custom, extraction, selection, thinking, transformation
 
-__all__ = ["build_filter_ensemble", "custom", "extraction", "selection", "transformation"]
+__all__ = [
+    "build_filter_ensemble",
+    "custom",
+    "extraction",
+    "selection",
+    "thinking",
+    "transformation",
+]
 
 
 def build_filter_ensemble(
