@@ -163,11 +163,17 @@ def register_format(name: str) -> Callable[[type[Any]], type[Any]]:
     return format_registry.register(name)
 
 
-def register_aggregation(name: str) -> Callable[[C], C]:
-    """Decorator: offer a function from per-document values to one number."""
+def register_aggregation(name: str, bootstrap: bool = False) -> Callable[[C], C]:
+    """Decorator: offer a function from per-document values to one number.
+
+    With `bootstrap` its standard error is had by resampling, one call a replicate: say so of a
+    function that is quick, and for which the documents' order does not matter.
+    """
 
     def decorate(function: C) -> C:
         aggregation_registry.register(name)(function)
+        if bootstrap:
+            vars(function)["bootstrap"] = True
         return function
 
     return decorate

@@ -122,12 +122,12 @@ class MultiChoiceRegexFilter(RegexFilter):
         self._ignored = [compiled(p, "multi_choice_regex") for p in regexes_to_ignore or ()]
 
     def without_ignored(self, text: Any) -> str:
-        text = text if isinstance(text, str) else ""
+        clean: str = text if isinstance(text, str) else ""
         for pattern in self._ignored:
-            text = pattern.sub("", text)
+            clean = pattern.sub("", clean)
         if self.ignore_case:
-            text = text.lower()
-        return text.translate(_punctuation()) if self.ignore_punctuation else text
+            clean = clean.lower()
+        return clean.translate(_punctuation()) if self.ignore_punctuation else clean
 
     def apply(self, resps: Any, docs: Any) -> list[list[Any]]:
         found: list[list[Any]] = []

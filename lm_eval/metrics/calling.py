@@ -57,13 +57,16 @@ def _means_values(function: Callable[..., Any]) -> bool:
 
 def _uses(node: ast.AST) -> Iterator[str]:
     """Whether a place in the code treats an argument as `one` value or as `many`."""
-    if isinstance(node, (ast.Subscript, ast.Starred)) and _is_argument(node.value):
+    if (
+        (isinstance(node, (ast.Subscript, ast.Starred)) and _is_argument(node.value))
+        or (isinstance(node, (ast.For, ast.comprehension)) and _is_argument(node.iter))
+        or (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], (ast.Tuple, ast.List))
+            and _is_argument(node.value)
+        )
+    ):
         yield "many"
-    elif isinstance(node, (ast.For, ast.comprehension)) and _is_argument(node.iter):
-        yield "many"
-    elif isinstance(node, ast.Assign) and _is_argument(node.value):
-        if isinstance(node.targets[0], (ast.Tuple, ast.List)):
-            yield "many"
     elif isinstance(node, ast.Attribute) and _is_argument(node.value):
         yield "many" if hasattr(list, node.attr) else "one"
     elif isinstance(node, ast.Call) and any(map(_is_argument, node.args)):

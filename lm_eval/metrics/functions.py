@@ -21,6 +21,9 @@ from lm_eval.metrics import translation as _translation  # noqa: F401
 
 _LIKELIHOOD = ["loglikelihood", "multiple_choice"]
 
+#: Functions that only carry a name; the value comes from elsewhere, or is the pair itself.
+PASSTHROUGHS: set[Callable[..., Any]] = set()
+
 
 def _passthrough(name: str, better: bool, output: str | list[str], aggregation: str) -> None:
     """Register a metric whose value `documents.py` already gives."""
@@ -29,6 +32,7 @@ def _passthrough(name: str, better: bool, output: str | list[str], aggregation: 
         return items
 
     passthrough.__name__ = f"{name}_fn"
+    PASSTHROUGHS.add(passthrough)
     register_metric(
         metric=name, higher_is_better=better, output_type=output, aggregation=aggregation
     )(passthrough)

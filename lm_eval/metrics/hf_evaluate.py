@@ -8,13 +8,18 @@ from typing import Any
 
 from lm_eval.errors import ConfigError, DataError
 
-#: What the library offers by a bare name, and a task file may name without saying where it is from.
+#: What the library offers by a bare name; a task file may name it without saying where it is from.
 KNOWN = frozenset(
-    "accuracy bertscore bleurt brier_score cer character charcut_mt code_eval comet confusion_matrix "
-    "coval cuad exact_match f1 frugalscore glue google_bleu indic_glue mae mahalanobis mape mase "
-    "matthews_corrcoef mauve mean_iou meteor mse nist_mt pearsonr poseval precision r_squared recall "
-    "recall_at_k rl_reliability roc_auc rouge sacrebleu sari seqeval smape spearmanr squad squad_v2 "
-    "super_glue trec_eval wer wiki_split xnli xtreme_s".split()
+    {
+        *("accuracy", "bertscore", "bleurt", "brier_score", "cer", "character"),
+        *("charcut_mt", "code_eval", "comet", "confusion_matrix", "coval", "cuad"),
+        *("exact_match", "f1", "frugalscore", "glue", "google_bleu", "indic_glue", "mae"),
+        *("mahalanobis", "mape", "mase", "matthews_corrcoef", "mauve", "mean_iou"),
+        *("meteor", "mse", "nist_mt", "pearsonr", "poseval", "precision", "r_squared"),
+        *("recall", "recall_at_k", "rl_reliability", "roc_auc", "rouge", "sacrebleu"),
+        *("sari", "seqeval", "smape", "spearmanr", "squad", "squad_v2", "super_glue"),
+        *("trec_eval", "wer", "wiki_split", "xnli", "xtreme_s"),
+    }
 )
 
 

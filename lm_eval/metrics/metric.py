@@ -26,7 +26,7 @@ class Metric(Generic[_T, _K]):
     fn: Callable[..., _T] | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     reduction: Callable[..., _K] | None = None
-    aggregation: Callable[[Sequence[_K]], float] = mean
+    aggregation: Callable[[Sequence[_K]], float] = mean  # type: ignore[assignment]
     higher_is_better: bool | None = None
 
     @cached_property

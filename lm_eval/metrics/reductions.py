@@ -66,6 +66,7 @@ def _chances(
     return {f"{name}{size}": chance(len(values), right, size) for size in sizes}
 
 
+_ALSO = {"pass@k": "pass_at_k", "pass^k": "pass_hat_k"}
 _SHORT = re.compile(r"pass(@|\^)(\d+)")
 
 
@@ -87,4 +88,6 @@ def find_reduction(given: Any) -> Reduction:
             f"`reduction` must be a name (take_first, mean, pass_at_k, pass@8, pass^8), a "
             f"!function, or a table with `function` and its arguments, not {given!r}."
         )
-    return get_reduction("pass_hat_k" if given == "pass^k" else given.replace("pass@k", "pass_at_k"))
+    return get_reduction(
+        "pass_hat_k" if given == "pass^k" else given.replace("pass@k", "pass_at_k")
+    )

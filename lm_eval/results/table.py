@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _HEADERS = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
-_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr"}
+_NO_ANSWER = "No answer"
+_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr", _NO_ANSWER}
 _ARROWS = {True: "↑", False: "↓"}
 _NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
 
@@ -14,7 +15,10 @@ _NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
 def make_table(
     result_dict: Mapping[str, Any], column: str = "results", sort_results: bool = False
 ) -> str:
-    """A Markdown table of the tasks (`results`) or the groups (`groups`) alone."""
+    """A Markdown table of the tasks (`results`) or the groups (`groups`) alone.
+
+    Intervals, and documents in which no answer was found, get a column where there are any.
+    """
     rows = result_dict[column]
     depths, ordered = _hierarchy(result_dict.get("group_subtasks", {}), rows)
     lines: list[list[str]] = []
@@ -24,7 +28,32 @@ def make_table(
         name = f"{' ' * depth}- {alias}" if depth else alias
         lines += _lines(name, key, result_dict, rows[key])
     first = "Groups" if column == "groups" else "Tasks"
-    return markdown([first, *_HEADERS], lines)
+    return markdown([first, *_HEADERS, *_more_headers(result_dict)], lines)
+
+
+def _more_headers(result_dict: Mapping[str, Any]) -> list[str]:
+    headers = []
+    if result_dict.get("intervals"):
+        headers.append(f"{100 * result_dict['confidence']:g}% interval")
+    if any(any(found.values()) for found in result_dict.get("extraction_failed", {}).values()):
+        headers.append(_NO_ANSWER)
+    return headers
+
+
+def _more_cells(
+    key: str, metric_and_filter: str, result_dict: Mapping[str, Any], row: Mapping[str, Any]
+) -> list[str]:
+    cells = []
+    for header in _more_headers(result_dict):
+        if header == _NO_ANSWER:
+            pipeline = metric_and_filter.partition(",")[2]
+            failed = result_dict["extraction_failed"].get(key, {}).get(pipeline)
+            share = "" if failed is None else f"{100 * failed / max(row['sample_len'], 1):.1f}%"
+            cells.append(share)
+        else:
+            bounds = result_dict["intervals"].get(key, {}).get(metric_and_filter)
+            cells.append("" if bounds is None else f"{bounds[0]:.4f} – {bounds[1]:.4f}")
+    return cells
 
 
 def _lines(
@@ -45,9 +74,11 @@ def _lines(
         value = _number(row[metric_and_filter])
         plus_minus = "±" if error is not None else ""
         stderr = "" if error is None else _number(error)
-        lines.append([name, version, pipeline, shots, metric, arrow, value, plus_minus, stderr])
+        cells = [name, version, pipeline, shots, metric, arrow, value, plus_minus, stderr]
+        lines.append([*cells, *_more_cells(key, metric_and_filter, result_dict, row)])
         name = version = ""
-    return lines or [[name, version, "", shots, "", "", "", "", ""]]
+    empty = [""] * (5 + len(_more_headers(result_dict)))
+    return lines or [[name, version, "", shots, *empty]]
 
 
 def _number(value: Any) -> str:

@@ -30,10 +30,13 @@ _A_GENERATOR = 1_000
 _BLOCK = 250_000
 
 
-def replicates_within_reason(iterations: int, documents: int) -> int:
-    """How many replicates to draw when `iterations` are asked for over so many documents."""
-    affordable = max(_MIN_REPLICATES, _MAX_DRAWS // max(documents, 1))
-    return min(iterations, affordable)
+def replicates_within_reason(iterations: int, documents: int, columns: int = 1) -> int:
+    """How many replicates to draw when `iterations` are asked for over so many documents.
+
+    From 16 columns on, multiplying them out takes longer than drawing.
+    """
+    work = max(documents, 1) * max(1, columns // 16)
+    return min(iterations, max(_MIN_REPLICATES, _MAX_DRAWS // work))
 
 
 def resamples(documents: int, replicates: int) -> Iterator[Draws]:
@@ -71,7 +74,7 @@ def bootstrap_values(columns: Array, of_sums: OfSums, replicates: int) -> Array:
 
 def bootstrap_of_sums(columns: Array, of_sums: OfSums, iterations: int) -> float:
     """The standard error of a score that is a function of column sums."""
-    replicates = replicates_within_reason(iterations, len(columns))
+    replicates = replicates_within_reason(iterations, *columns.shape)
     return _spread(bootstrap_values(columns, of_sums, replicates))
 
 
@@ -103,5 +106,5 @@ def _stream(seed: int) -> np.random.RandomState:
     """Numpy's generator in the state of `random.Random(seed)`."""
     _, state, _ = random.Random(seed).getstate()
     stream = np.random.RandomState()
-    stream.set_state(("MT19937", np.array(state[:-1], dtype=np.uint32), state[-1]))
+    stream.set_state(("MT19937", np.array(state[:-1], dtype=np.uint32), state[-1], 0, 0.0))
     return stream

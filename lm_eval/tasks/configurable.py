@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.data import as_dataset, columns_of, load_splits
-from lm_eval.errors import ConfigError, DataError, suggestion
+from lm_eval.errors import ConfigError, DataError, ModelError, suggestion
 from lm_eval.filters import build_filter_ensemble
+from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
-from lm_eval.metrics.chosen import choose_metrics
+from lm_eval.metrics.chosen import ChosenMetrics, choose_by_pipeline, choose_metrics
 from lm_eval.prompts import fields
 from lm_eval.prompts.fewshot import ContextSampler, get_sampler, without_question
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
+from lm_eval.tasks import scorer
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +62,23 @@ class ConfigurableTask(Task):
                 f"task {self.task_name!r}: use_prompt is not part of this version yet; "
                 "write the prompt as doc_to_text and doc_to_target."
             )
-        self._metrics = choose_metrics(self.config)
         self._filters = self._build_filters()
+        self._pipeline_metrics = choose_by_pipeline(self.config)
+        # Where every pipeline has its own list, the task's is nobody's.
+        shared = len(self._pipeline_metrics) < len(self._filters) or self.config.metric_list
+        self._metrics = choose_metrics(self.config) if shared else ChosenMetrics()
+        try:
+            Thinking.parse(self.config.think_end_token, self.config.think_tags)
+        except ConfigError as error:
+            raise ConfigError(f"task {self.task_name!r}: {error}") from error
         self.download(self.config.dataset_kwargs)
         self.task_docs = super().eval_docs
         self.features = columns_of(self.task_docs)
+        if self.config.cluster is not None and not self.has_column(self.config.cluster):
+            raise ConfigError(
+                f"task {self.task_name!r}: cluster: its documents have no column "
+                f"{self.config.cluster!r}.{suggestion(self.config.cluster, self.features)}"
+            )
         self._look_at_first_document()
 
     def _settle_config(self, config: Mapping[str, Any] | None) -> TaskConfig:
@@ -77,6 +92,10 @@ class ConfigurableTask(Task):
                 "a ConfigurableTask needs a configuration: pass `config`, or set `CONFIG`."
             )
         return config if isinstance(config, TaskConfig) else TaskConfig(**config)
+
+    @property
+    def _all_metrics(self) -> list[ChosenMetrics]:
+        return [self._metrics, *self._pipeline_metrics.values()]
 
     def _build_filters(self) -> list[FilterEnsemble]:
         if self.config.filter_list is None:
@@ -111,10 +130,10 @@ class ConfigurableTask(Task):
         try:
             text = self.doc_to_text(doc)
             target = self.doc_to_target(doc)
-            choices = self.doc_to_choice(doc) if self._has_choices else None
+            choices = self.doc_to_choice(doc) if self.has_choices else None
         except (DataError, ConfigError) as error:
             raise type(error)(f"task {self.task_name!r}, document 0: {error}") from error
-        if self._has_choices and not isinstance(choices, list):
+        if self.has_choices and not isinstance(choices, list):
             raise DataError(
                 f"task {self.task_name!r}, document 0: doc_to_choice gave {choices!r}, not a list."
             )
@@ -124,7 +143,7 @@ class ConfigurableTask(Task):
             self.multiple_target = len(target)
 
     @property
-    def _has_choices(self) -> bool:
+    def has_choices(self) -> bool:
         return self.config.doc_to_choice is not None
 
     # -- documents ----------------------------------------------------------------------------
@@ -239,11 +258,11 @@ class ConfigurableTask(Task):
 
     def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any:
         spec = doc_to_text if doc_to_text is not None else self.config.doc_to_text
-        return fields.text_of(doc, spec, self.features, self._has_choices)
+        return fields.text_of(doc, spec, self.features, self.has_choices)
 
     def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
         spec = doc_to_target if doc_to_target is not None else self.config.doc_to_target
-        return fields.target_of(doc, spec, self.features, self._has_choices)
+        return fields.target_of(doc, spec, self.features, self.has_choices)
 
     def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> Any:
         spec = doc_to_choice if doc_to_choice is not None else self.config.doc_to_choice
@@ -372,7 +391,7 @@ class ConfigurableTask(Task):
             pairs = [(context, continuation) for context in ctx]
         else:
             pairs = [(ctx, f"{delimiter}{choice}") for choice in choices]
-        if "acc_mutual_info" in self._metrics.functions:
+        if any("acc_mutual_info" in chosen.metrics for chosen in self._all_metrics):
             pairs += [("", f"{delimiter}{choice}") for choice in choices]
         return pairs
 
@@ -390,49 +409,58 @@ class ConfigurableTask(Task):
         if callable(self.config.process_results):
             scored: dict[str, Any] = self.config.process_results(doc, results)
             return scored
-        wanted = self._metrics.functions
-        if self.OUTPUT_TYPE == "loglikelihood":
-            return documents.score_loglikelihood(results[0], wanted)
-        if self.OUTPUT_TYPE == "loglikelihood_rolling":
-            text = self.doc_to_target(doc)
-            words, size = self.count_words(text), self.count_bytes(text)
-            return documents.score_rolling(results[0], words, size, wanted)
-        if self.OUTPUT_TYPE == "multiple_choice":
-            choices = self.doc_to_choice(doc)
-            gold = self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
-            index = documents.gold_index(gold, choices)
-            if documents.NOT_A_CHOICE in (index if isinstance(index, list) else [index]):
-                self.gold_missing += 1
-            return documents.score_multiple_choice(results, choices, index, wanted)
-        return self._score_generation(doc, results[0])
+        return scorer.score_document(self, self._metrics, doc, results)
 
-    def _score_generation(self, doc: Any, answer: Any) -> dict[str, Any]:
-        gold = self.doc_to_target(doc)
-        if self._has_choices:
-            gold = self.doc_to_choice(doc)[gold]
-        elif self.multiple_target:
-            gold = list(gold)
-        elif type(gold) is not type(answer) and not (
-            isinstance(answer, list) or "bypass" in self._metrics.functions
-        ):
-            gold = type(answer)(gold)
-        scored = documents.score_generation(
-            answer, gold, self._metrics.for_generation, bool(self.multiple_target)
+    def score_document(self, pipeline: str, doc: Any, answers: Any) -> dict[str, Any]:
+        own = self._pipeline_metrics.get(pipeline)
+        if own is None:
+            return super().score_document(pipeline, doc, answers)
+        if self._scores_by_itself:
+            return documents.only(own.metrics, dict(self.process_results(doc, answers)))
+        return scorer.score_document(self, own, doc, answers)
+
+    def score_documents(
+        self, pipeline: str, asked: Sequence[Sequence[Instance]]
+    ) -> dict[str, list[Any]] | None:
+        metrics = self._pipeline_metrics.get(pipeline, self._metrics)
+        own_functions = any(metric.fn is not None for metric in metrics.metrics.values())
+        if self.OUTPUT_TYPE != "multiple_choice" or own_functions or self._scores_by_itself:
+            return None
+        try:
+            return scorer.score_choices(self, metrics, asked, pipeline)
+        except ModelError:
+            raise
+        except Exception:  # document by document it will be known which one it is
+            return None
+
+    @property
+    def _scores_by_itself(self) -> bool:
+        """Whether the task file, a subclass or somebody's hand has its own `process_results`."""
+        return (
+            callable(self.config.process_results)
+            or "process_results" in vars(self)
+            or type(self).process_results is not ConfigurableTask.process_results
         )
-        for metric, values in scored.items():
-            self._metrics.adopt(metric, values)
-        return {name: value for values in scored.values() for name, value in values.items()}
+
+    def has_column(self, column: str) -> bool:
+        return "{" in column or column in self.features
+
+    def cluster_of(self, doc: Any, column: str) -> Any:
+        return fields.column_or_template(doc, column, self.features)
 
     def override_metric(self, metric_name: str) -> None:
         self._config.metric_list = [{"metric": metric_name}]
         self._config.process_results = None
         self._metrics = choose_metrics(self.config)
+        self._pipeline_metrics = {}
 
     def aggregation(self) -> dict[str, Callable[..., Any]]:
-        return self._metrics.aggregations
+        others = (chosen.aggregations for chosen in self._pipeline_metrics.values())
+        return dict(ChainMap(self._metrics.aggregations, *others))
 
     def higher_is_better(self) -> dict[str, bool]:
-        return self._metrics.higher_is_better
+        others = (chosen.higher_is_better for chosen in self._pipeline_metrics.values())
+        return dict(ChainMap(self._metrics.higher_is_better, *others))
 
     def __repr__(self) -> str:
         return (
