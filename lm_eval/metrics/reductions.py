@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lm_eval.api.registry import get_reduction, reduction_registry, register_reduction
+from lm_eval.api.registry import get_reduction, register_reduction
 from lm_eval.errors import ConfigError, DataError
 from lm_eval.stats import repeats
 
@@ -66,8 +66,19 @@ def _chances(
     return {f"{name}{size}": chance(len(values), right, size) for size in sizes}
 
 
-_ALSO = {"pass@k": "pass_at_k", "pass^k": "pass_hat_k"}
-_SHORT = re.compile(r"pass(@|\^)(\d+)")
+_SHORT = re.compile(r"pass(@|\^)(\d+|k)")
+
+
+def reduction_name(given: Any) -> str | None:
+    """The registered name that a `reduction:` entry goes by; None for a !function or nonsense."""
+    if isinstance(given, Mapping):
+        given = given.get("function") or given.get("name")
+    if not isinstance(given, str):
+        return None
+    short = _SHORT.fullmatch(given)
+    if short:
+        return "pass_at_k" if short[1] == "@" else "pass_hat_k"
+    return given
 
 
 def find_reduction(given: Any) -> Reduction:
@@ -76,18 +87,15 @@ def find_reduction(given: Any) -> Reduction:
         function: Reduction = given
         return function
     if isinstance(given, Mapping):
-        arguments = {**given, **(given.get("kwargs") or {})}
-        arguments.pop("kwargs", None)
-        name = arguments.pop("function", None) or arguments.pop("name", None)
-        return partial(find_reduction(name), **arguments)
-    short = _SHORT.fullmatch(str(given))
-    if short and given not in reduction_registry:
-        return partial(pass_at_k if short[1] == "@" else pass_hat_k, k=int(short[2]))
-    if not isinstance(given, str):
+        inner = given.get("function") or given.get("name")
+        arguments = {k: v for k, v in given.items() if k not in ("function", "name", "kwargs")}
+        return partial(find_reduction(inner), **arguments, **(given.get("kwargs") or {}))
+    name = reduction_name(given)
+    if name is None:
         raise ConfigError(
             f"`reduction` must be a name (take_first, mean, pass_at_k, pass@8, pass^8), a "
             f"!function, or a table with `function` and its arguments, not {given!r}."
         )
-    return get_reduction(
-        "pass_hat_k" if given == "pass^k" else given.replace("pass@k", "pass_at_k")
-    )
+    size = _SHORT.fullmatch(str(given))
+    reduction = get_reduction(name)
+    return partial(reduction, k=int(size[2])) if size and size[2] != "k" else reduction

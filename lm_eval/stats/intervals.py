@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from statistics import NormalDist
 
 Interval = tuple[float, float]
@@ -13,6 +14,7 @@ def normal_quantile(probability: float) -> float:
     return NormalDist().inv_cdf(probability)
 
 
+@cache
 def t_quantile(probability: float, freedom: float) -> float:
     """Where Student's t distribution has `probability` below it, by bisection."""
     if probability == 0.5:
