@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -104,8 +107,9 @@ def score(
     `doc_ids` are the true numbers of the documents where only some were chosen; the token that
     ends the model's thinking is used where the task does not name one.
     """
-    _filter(task, think_end_token)
-    asked = _by_document(task.instances)
+    with _uncollected():
+        _filter(task, think_end_token)
+        asked = _by_document(task.instances)
     numbers = [doc_ids[i] if doc_ids else i for i in asked]
     scores = TaskScores(task, numbers, list(asked.values()))
     for pipeline in task.instances[0].filtered_resps:
@@ -138,7 +142,8 @@ def _measure(
 ) -> dict[str, list[Any]]:
     """One pipeline's columns: all documents at once where the task can, else one by one."""
     try:
-        at_once = task.score_documents(pipeline, asked)
+        with _uncollected():
+            at_once = task.score_documents(pipeline, asked)
     except EvalError as error:
         raise type(error)(f"task {task.task_name!r}: {error}") from error
     if at_once is not None:
@@ -178,6 +183,22 @@ def _by_document(instances: Sequence[Instance]) -> dict[int, list[Instance]]:
     for instance in instances:
         documents[instance.doc_id or 0].append(instance)
     for requests in documents.values():
-        if any(request.idx != place for place, request in enumerate(requests)):
-            requests.sort(key=lambda request: request.idx)
+        requests.sort(key=_place)
     return documents
+
+
+_place = attrgetter("idx")
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Spare the garbage collector: lists of a million small things set it off over and over, and
+    it would look through all answers each time to find nothing.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -300,7 +300,8 @@ class Task(abc.ABC):
 
     def has_column(self, column: str) -> bool:
         """Whether the documents have this column."""
-        return len(self.eval_docs) > 0 and column in self.eval_docs[0]
+        docs = self.eval_docs
+        return len(docs) > 0 and isinstance(docs[0], Mapping) and column in docs[0]
 
     def cluster_of(self, doc: Any, column: str) -> Any:
         """What a document shares with others that err together: a column's value."""

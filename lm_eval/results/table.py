@@ -21,30 +21,38 @@ def make_table(
     """
     rows = result_dict[column]
     depths, ordered = _hierarchy(result_dict.get("group_subtasks", {}), rows)
+    more = _more_headers(result_dict, rows)
     lines: list[list[str]] = []
     for key in sorted(rows) if sort_results else ordered:
         depth = depths.get(key, 0)
         alias = rows[key].get("alias", key)
         name = f"{' ' * depth}- {alias}" if depth else alias
-        lines += _lines(name, key, result_dict, rows[key])
+        lines += _lines(name, key, result_dict, rows[key], more)
     first = "Groups" if column == "groups" else "Tasks"
-    return markdown([first, *_HEADERS, *_more_headers(result_dict)], lines)
+    return markdown([first, *_HEADERS, *more], lines)
 
 
-def _more_headers(result_dict: Mapping[str, Any]) -> list[str]:
+def _more_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
+    """The columns that these rows have something to put into."""
+    intervals = result_dict.get("intervals", {})
+    failures = result_dict.get("extraction_failed", {})
     headers = []
-    if result_dict.get("intervals"):
+    if any(intervals.get(key) for key in rows):
         headers.append(f"{100 * result_dict['confidence']:g}% interval")
-    if any(any(found.values()) for found in result_dict.get("extraction_failed", {}).values()):
+    if any(any(failures.get(key, {}).values()) for key in rows):
         headers.append(_NO_ANSWER)
     return headers
 
 
 def _more_cells(
-    key: str, metric_and_filter: str, result_dict: Mapping[str, Any], row: Mapping[str, Any]
+    key: str,
+    metric_and_filter: str,
+    result_dict: Mapping[str, Any],
+    row: Mapping[str, Any],
+    headers: Sequence[str],
 ) -> list[str]:
     cells = []
-    for header in _more_headers(result_dict):
+    for header in headers:
         if header == _NO_ANSWER:
             pipeline = metric_and_filter.partition(",")[2]
             failed = result_dict["extraction_failed"].get(key, {}).get(pipeline)
@@ -57,7 +65,11 @@ def _more_cells(
 
 
 def _lines(
-    name: str, key: str, result_dict: Mapping[str, Any], row: Mapping[str, Any]
+    name: str,
+    key: str,
+    result_dict: Mapping[str, Any],
+    row: Mapping[str, Any],
+    more: Sequence[str],
 ) -> list[list[str]]:
     """A line a metric; the name and version stand on the first alone."""
     version = str(result_dict["versions"].get(key, "N/A"))
@@ -75,9 +87,9 @@ def _lines(
         plus_minus = "±" if error is not None else ""
         stderr = "" if error is None else _number(error)
         cells = [name, version, pipeline, shots, metric, arrow, value, plus_minus, stderr]
-        lines.append([*cells, *_more_cells(key, metric_and_filter, result_dict, row)])
+        lines.append([*cells, *_more_cells(key, metric_and_filter, result_dict, row, more)])
         name = version = ""
-    empty = [""] * (5 + len(_more_headers(result_dict)))
+    empty = [""] * (5 + len(more))
     return lines or [[name, version, "", shots, *empty]]
 
 

@@ -268,6 +268,20 @@ class ConfigurableTask(Task):
         spec = doc_to_choice if doc_to_choice is not None else self.config.doc_to_choice
         return fields.choices_of(doc, spec, self.features)
 
+    def every_target(self, docs: Sequence[Any]) -> list[Any]:
+        """`doc_to_target` of many documents; a column, the usual case, is read straight away."""
+        column = self.config.doc_to_target
+        if isinstance(column, str) and column in self.features and _is_own(self, "doc_to_target"):
+            return [doc[column] for doc in docs]
+        return [self.doc_to_target(doc) for doc in docs]
+
+    def every_choice(self, docs: Sequence[Any]) -> list[Any]:
+        """`doc_to_choice` of many documents."""
+        column = self.config.doc_to_choice
+        if isinstance(column, str) and column in self.features and _is_own(self, "doc_to_choice"):
+            return [doc[column] for doc in docs]
+        return [self.doc_to_choice(doc) for doc in docs]
+
     def doc_to_image(self, doc: Any, doc_to_image: Any = None) -> Any:
         return fields.media_of(doc, doc_to_image or self.config.doc_to_image, self.features)
 
@@ -436,11 +450,7 @@ class ConfigurableTask(Task):
     @property
     def _scores_by_itself(self) -> bool:
         """Whether the task file, a subclass or somebody's hand has its own `process_results`."""
-        return (
-            callable(self.config.process_results)
-            or "process_results" in vars(self)
-            or type(self).process_results is not ConfigurableTask.process_results
-        )
+        return callable(self.config.process_results) or not _is_own(self, "process_results")
 
     def has_column(self, column: str) -> bool:
         return "{" in column or column in self.features
@@ -467,3 +477,9 @@ class ConfigurableTask(Task):
             f"ConfigurableTask(task_name={self.config.task}, output_type={self.OUTPUT_TYPE}, "
             f"num_fewshot={self.config.num_fewshot}, num_samples={len(self.eval_docs)})"
         )
+
+
+def _is_own(task: ConfigurableTask, method: str) -> bool:
+    """Whether a method is the one written here, not a subclass's or one set by hand."""
+    own = getattr(type(task), method) is getattr(ConfigurableTask, method)
+    return own and method not in vars(task)

@@ -68,8 +68,10 @@ def score_choices(
     task: ConfigurableTask, metrics: ChosenMetrics, asked: Sequence[Sequence[Instance]], name: str
 ) -> documents.Columns:
     """All documents of a multiple-choice task at once, under the pipeline `name`."""
-    pairs = [choices_and_gold(task, requests[0].doc) for requests in asked]
-    golds = [gold for _, gold in pairs]
+    docs = [requests[0].doc for requests in asked]
+    choices = task.every_choice(docs)
+    stated = map(task.doc_to_text, docs) if task.multiple_input else task.every_target(docs)
+    golds = list(map(documents.gold_index, stated, choices))
     tokens = None
     if "acc_tokens" in metrics.metrics:
         counts = [[request.tokens for request in requests] for requests in asked]
@@ -77,7 +79,7 @@ def score_choices(
             tokens = counts
     columns = documents.score_choices(
         [[request.filtered_resps[name] for request in requests] for requests in asked],
-        [choices for choices, _ in pairs],
+        choices,
         golds,
         metrics.metrics,
         tokens,  # type: ignore[arg-type]
