@@ -131,12 +131,11 @@ def test_pipelines_pick_from_what_a_task_measures_itself(folder: Folder) -> None
     assert "one,strict" not in row
 
 
-def test_one_metric_is_aggregated_in_one_way(folder: Folder) -> None:
-    text = NUMBER.replace(
-        "  - name: loose\n",
-        "    metric_list: [{metric: exact_match}]\n  - name: loose\n"
-        "    metric_list: [{metric: exact_match, aggregation: median}]\n",
-    )
+@pytest.mark.parametrize("of_task", [True, False])
+def test_one_metric_is_aggregated_in_one_way(folder: Folder, of_task: bool) -> None:
+    one = "" if of_task else "    metric_list: [{metric: exact_match}]\n"
+    other = "    metric_list: [{metric: exact_match, aggregation: median}]\n"
+    text = NUMBER.replace("  - name: loose\n", f"{one}  - name: loose\n{other}")
     with pytest.raises(ConfigError, match="its pipelines aggregate 'exact_match' in different"):
         evaluated(sums(folder, text), says())
 
@@ -347,6 +346,30 @@ def test_choices_can_be_divided_by_their_tokens(colours: Folder) -> None:
     assert [r.tokens for r in lm.asked[:2]] == [1, 2]
 
 
+def test_pipelines_may_keep_the_shape_of_likelihoods(colours: Folder) -> None:
+    task = colours.path / "colours.yaml"
+    colours.write("keep.py", "def keep(resps, docs):\n    return [list(r) for r in resps]\n")
+    text = (
+        "filter_list: [{name: k, filter: [{function: custom, filter_fn: !function keep.keep}]}]\n"
+    )
+    task.write_text(task.read_text() + text + "repeats: 2\n")
+    rolling = task.read_text().replace("task: colours\n", "task: rolling\n")
+    rolling = rolling.replace("multiple_choice", "loglikelihood_rolling").replace(
+        "acc\n", "bits_per_byte\n"
+    )
+    colours.write(
+        "rolling.yaml",
+        rolling.replace("doc_to_choice: colours\ndoc_to_target: answer", "doc_to_target: thing"),
+    )
+    lm = ScriptedLM(
+        loglikelihood=lambda context, colour: (-float(len(colour)), False),
+        rolling=lambda text: -float(len(text)) * math.log(2),
+    )
+    results = evaluated(colours, lm, "colours", "rolling")["results"]
+    assert results["colours"]["acc,k"] == 3 / 6  # red, being shorter; white and blue, being first
+    assert results["rolling"]["bits_per_byte,k"] == pytest.approx(1.0)
+
+
 # -- every metric -----------------------------------------------------------------------------
 
 PUBLISHED_METRICS = {
@@ -486,6 +509,19 @@ def test_mistakes_are_told_before_the_model_is_asked(
         evaluated(sums(folder, text), lm)
     assert "sums" in str(told.value)
     assert lm.asked == []
+
+
+def test_validate_finds_mistakes_in_the_lists_of_pipelines(
+    lm_eval_command: Command, folder: Folder
+) -> None:
+    text = NUMBER.replace(
+        "  - name: loose\n",
+        "    metric_list: [{metric: exact_match, reduction: maen}]\n  - name: loose\n",
+    )
+    sums(folder, text)
+    done = lm_eval_command("validate", "--tasks", "sums", "--include_path", folder.path)
+    assert done.returncode == 1
+    assert "unknown reduction 'maen'. Did you mean 'mean'" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("metric", ["exact_mtach", "bleu", "word_perplexity", "anls"])

@@ -74,10 +74,12 @@ class FilterEnsemble:
                 )
         for instance, answer in zip(instances, answers, strict=True):
             instance.filtered_resps[self.name] = answer
-            if type(answer) in (NotFound, list) or instance.extraction_failed:
-                self._note_failure(instance, answer)
+        if self.extracts or not {NotFound, list}.isdisjoint(map(type, answers)):
+            for instance in instances:
+                self._note_failure(instance)
 
-    def _note_failure(self, instance: Instance, answer: Any) -> None:
+    def _note_failure(self, instance: Instance) -> None:
+        answer = instance.filtered_resps[self.name]
         others = tuple(name for name in instance.extraction_failed if name != self.name)
         instance.extraction_failed = (*others, self.name) if found_nothing(answer) else others
         instance.filtered_resps[self.name] = _plain(answer)

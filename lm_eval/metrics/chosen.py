@@ -78,26 +78,52 @@ def choose_metrics(config: TaskConfig, entries: Any = None) -> ChosenMetrics:
     return chosen
 
 
-def choose_by_pipeline(config: TaskConfig) -> dict[str, ChosenMetrics]:
-    """The metrics of every filter pipeline that has a `metric_list` of its own."""
+@dataclass
+class TaskMetrics:
+    """The metrics of a task's filter pipelines: those they share, and those some have alone."""
+
+    shared: ChosenMetrics
+    own: dict[str, ChosenMetrics] = field(default_factory=dict)
+
+    def of(self, pipeline: str) -> ChosenMetrics:
+        return self.own.get(pipeline, self.shared)
+
+    def wants(self, metric: str) -> bool:
+        return any(metric in chosen.metrics for chosen in self._all)
+
+    @property
+    def aggregations(self) -> dict[str, Callable[..., Any]]:
+        return {k: v for chosen in self._all for k, v in chosen.aggregations.items()}
+
+    @property
+    def higher_is_better(self) -> dict[str, Any]:
+        return {k: v for chosen in self._all for k, v in chosen.higher_is_better.items()}
+
+    @property
+    def _all(self) -> list[ChosenMetrics]:
+        return [*self.own.values(), self.shared]
+
+
+def choose_for_pipelines(config: TaskConfig, pipelines: Sequence[str]) -> TaskMetrics:
+    """The metrics of every pipeline: its own `metric_list`, or the task's."""
     own = {
         pipeline["name"]: choose_metrics(config, pipeline["metric_list"])
         for pipeline in config.filter_list or ()
         if pipeline.get("metric_list") is not None
     }
-    seen: dict[str, Metric[Any, Any]] = {}
-    for chosen in own.values():
+    # Where every pipeline has a list of its own, the task's default is nobody's.
+    needed = config.metric_list is not None or len(own) < len(pipelines)
+    metrics = TaskMetrics(choose_metrics(config) if needed else ChosenMetrics(), own)
+    ways: dict[str, tuple[Any, Any]] = {}
+    for chosen in (metrics.shared, *own.values()):
         for name, metric in chosen.metrics.items():
-            other = seen.setdefault(name, metric)
-            if (other.aggregation, other.higher_is_better) != (
-                metric.aggregation,
-                metric.higher_is_better,
-            ):
+            way = (metric.aggregation, metric.higher_is_better)
+            if ways.setdefault(name, way) != way:
                 raise ConfigError(
                     f"task {config.task!r}: filter_list: its pipelines aggregate {name!r} in "
                     "different ways; one task reports a metric in one way."
                 )
-    return own
+    return metrics
 
 
 def _choose(entry: Any, config: TaskConfig) -> Metric[Any, Any]:

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -143,9 +144,8 @@ def _score_block(
     options: int,
 ) -> Columns:
     """The columns of documents that all have `given` answers to `options` choices."""
-    every = np.fromiter(
-        (answer[0] for answer in chain.from_iterable(answers)), float, len(answers) * given
-    ).reshape(len(answers), given)
+    likelihoods = map(itemgetter(0), chain.from_iterable(answers))
+    every = np.fromiter(likelihoods, float, len(answers) * given).reshape(-1, given)
     halves = given == 2 * options and "acc_mutual_info" in wanted
     loglikelihoods = every[:, :options] if halves else every
     likeliest = loglikelihoods.argmax(axis=1)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import copy
 import logging
 import random
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from lm_eval.api.filter import FilterEnsemble
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.data import as_dataset, columns_of, load_splits
 from lm_eval.errors import ConfigError, DataError, ModelError, suggestion
-from lm_eval.filters import build_filter_ensemble
+from lm_eval.filters import build_pipelines
 from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
-from lm_eval.metrics.chosen import ChosenMetrics, choose_by_pipeline, choose_metrics
+from lm_eval.metrics.chosen import TaskMetrics, choose_for_pipelines, choose_metrics
 from lm_eval.prompts import fields
 from lm_eval.prompts.fewshot import ContextSampler, get_sampler, without_question
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
@@ -62,15 +60,13 @@ class ConfigurableTask(Task):
                 f"task {self.task_name!r}: use_prompt is not part of this version yet; "
                 "write the prompt as doc_to_text and doc_to_target."
             )
-        self._filters = self._build_filters()
-        self._pipeline_metrics = choose_by_pipeline(self.config)
-        # Where every pipeline has its own list, the task's is nobody's.
-        shared = len(self._pipeline_metrics) < len(self._filters) or self.config.metric_list
-        self._metrics = choose_metrics(self.config) if shared else ChosenMetrics()
         try:
+            self._filters = build_pipelines(self.config.filter_list)
             Thinking.parse(self.config.think_end_token, self.config.think_tags)
         except ConfigError as error:
             raise ConfigError(f"task {self.task_name!r}: {error}") from error
+        names = [pipeline.name for pipeline in self._filters]
+        self._metrics = choose_for_pipelines(self.config, names)
         self.download(self.config.dataset_kwargs)
         self.task_docs = super().eval_docs
         self.features = columns_of(self.task_docs)
@@ -92,33 +88,6 @@ class ConfigurableTask(Task):
                 "a ConfigurableTask needs a configuration: pass `config`, or set `CONFIG`."
             )
         return config if isinstance(config, TaskConfig) else TaskConfig(**config)
-
-    @property
-    def _all_metrics(self) -> list[ChosenMetrics]:
-        return [self._metrics, *self._pipeline_metrics.values()]
-
-    def _build_filters(self) -> list[FilterEnsemble]:
-        if self.config.filter_list is None:
-            return [build_filter_ensemble("none", [("take_first", None)])]
-        pipelines: list[FilterEnsemble] = []
-        for pipeline in self.config.filter_list:
-            try:
-                name, steps = pipeline["name"], pipeline["filter"]
-                parts = [
-                    (step["function"], {k: v for k, v in step.items() if k != "function"})
-                    for step in steps
-                ]
-            except (KeyError, TypeError) as error:
-                raise ConfigError(
-                    f"task {self.task_name!r}: filter_list: each entry needs a `name` and a list "
-                    f"`filter` of steps with a `function`; this one has not: {pipeline!r}."
-                ) from error
-            if any(other.name == name for other in pipelines):
-                raise ConfigError(
-                    f"task {self.task_name!r}: filter_list: two pipelines are called {name!r}."
-                )
-            pipelines.append(build_filter_ensemble(name, parts))
-        return pipelines
 
     def _look_at_first_document(self) -> None:
         """Learn from one document what the templates give: several inputs, several targets."""
@@ -268,20 +237,6 @@ class ConfigurableTask(Task):
         spec = doc_to_choice if doc_to_choice is not None else self.config.doc_to_choice
         return fields.choices_of(doc, spec, self.features)
 
-    def every_target(self, docs: Sequence[Any]) -> list[Any]:
-        """`doc_to_target` of many documents; a column, the usual case, is read straight away."""
-        column = self.config.doc_to_target
-        if isinstance(column, str) and column in self.features and _is_own(self, "doc_to_target"):
-            return [doc[column] for doc in docs]
-        return [self.doc_to_target(doc) for doc in docs]
-
-    def every_choice(self, docs: Sequence[Any]) -> list[Any]:
-        """`doc_to_choice` of many documents."""
-        column = self.config.doc_to_choice
-        if isinstance(column, str) and column in self.features and _is_own(self, "doc_to_choice"):
-            return [doc[column] for doc in docs]
-        return [self.doc_to_choice(doc) for doc in docs]
-
     def doc_to_image(self, doc: Any, doc_to_image: Any = None) -> Any:
         return fields.media_of(doc, doc_to_image or self.config.doc_to_image, self.features)
 
@@ -405,7 +360,7 @@ class ConfigurableTask(Task):
             pairs = [(context, continuation) for context in ctx]
         else:
             pairs = [(ctx, f"{delimiter}{choice}") for choice in choices]
-        if any("acc_mutual_info" in chosen.metrics for chosen in self._all_metrics):
+        if self._metrics.wants("acc_mutual_info"):
             pairs += [("", f"{delimiter}{choice}") for choice in choices]
         return pairs
 
@@ -423,20 +378,20 @@ class ConfigurableTask(Task):
         if callable(self.config.process_results):
             scored: dict[str, Any] = self.config.process_results(doc, results)
             return scored
-        return scorer.score_document(self, self._metrics, doc, results)
+        return scorer.score_document(self, self._metrics.shared, doc, results)
 
     def score_document(self, pipeline: str, doc: Any, answers: Any) -> dict[str, Any]:
-        own = self._pipeline_metrics.get(pipeline)
-        if own is None:
+        metrics = self._metrics.own.get(pipeline)
+        if metrics is None:
             return super().score_document(pipeline, doc, answers)
         if self._scores_by_itself:
-            return documents.only(own.metrics, dict(self.process_results(doc, answers)))
-        return scorer.score_document(self, own, doc, answers)
+            return documents.only(metrics.metrics, dict(self.process_results(doc, answers)))
+        return scorer.score_document(self, metrics, doc, answers)
 
     def score_documents(
         self, pipeline: str, asked: Sequence[Sequence[Instance]]
     ) -> dict[str, list[Any]] | None:
-        metrics = self._pipeline_metrics.get(pipeline, self._metrics)
+        metrics = self._metrics.of(pipeline)
         own_functions = any(metric.fn is not None for metric in metrics.metrics.values())
         if self.OUTPUT_TYPE != "multiple_choice" or own_functions or self._scores_by_itself:
             return None
@@ -450,7 +405,12 @@ class ConfigurableTask(Task):
     @property
     def _scores_by_itself(self) -> bool:
         """Whether the task file, a subclass or somebody's hand has its own `process_results`."""
-        return callable(self.config.process_results) or not _is_own(self, "process_results")
+        return callable(self.config.process_results) or not self.is_unchanged("process_results")
+
+    def is_unchanged(self, method: str) -> bool:
+        """Whether a method is the one written here, not a subclass's or one set by hand."""
+        here = getattr(type(self), method) is getattr(ConfigurableTask, method)
+        return here and method not in vars(self)
 
     def has_column(self, column: str) -> bool:
         return "{" in column or column in self.features
@@ -461,25 +421,16 @@ class ConfigurableTask(Task):
     def override_metric(self, metric_name: str) -> None:
         self._config.metric_list = [{"metric": metric_name}]
         self._config.process_results = None
-        self._metrics = choose_metrics(self.config)
-        self._pipeline_metrics = {}
+        self._metrics = TaskMetrics(choose_metrics(self.config))
 
     def aggregation(self) -> dict[str, Callable[..., Any]]:
-        others = (chosen.aggregations for chosen in self._pipeline_metrics.values())
-        return dict(ChainMap(self._metrics.aggregations, *others))
+        return self._metrics.aggregations
 
     def higher_is_better(self) -> dict[str, bool]:
-        others = (chosen.higher_is_better for chosen in self._pipeline_metrics.values())
-        return dict(ChainMap(self._metrics.higher_is_better, *others))
+        return self._metrics.higher_is_better
 
     def __repr__(self) -> str:
         return (
             f"ConfigurableTask(task_name={self.config.task}, output_type={self.OUTPUT_TYPE}, "
             f"num_fewshot={self.config.num_fewshot}, num_samples={len(self.eval_docs)})"
         )
-
-
-def _is_own(task: ConfigurableTask, method: str) -> bool:
-    """Whether a method is the one written here, not a subclass's or one set by hand."""
-    own = getattr(type(task), method) is getattr(ConfigurableTask, method)
-    return own and method not in vars(task)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lm_eval.api.instance import Instance
 from lm_eval.metrics import documents
 from lm_eval.metrics.chosen import ChosenMetrics
@@ -19,6 +21,8 @@ def score_document(
     task: ConfigurableTask, metrics: ChosenMetrics, doc: Any, answers: Any
 ) -> Values:
     """One document's values."""
+    if task.OUTPUT_TYPE != "generate_until":
+        answers = _first_repeats(answers)
     wanted = metrics.metrics
     values: Values
     items: Any
@@ -39,6 +43,16 @@ def score_document(
     else:
         return score_generation(task, metrics, doc, answers[0])
     return values | _own_functions(metrics, items)
+
+
+def _keeps_repeats(answer: Any) -> bool:
+    """Whether filters left a list of answers; a pair with its `is_greedy` may be a list too."""
+    return isinstance(answer, list) and not isinstance(answer[-1], (bool, np.bool_))
+
+
+def _first_repeats(answers: Any) -> list[Any]:
+    """Likelihoods do not vary, so of repeats that the filters left the first is as good as any."""
+    return [answer[0] if _keeps_repeats(answer) else answer for answer in answers]
 
 
 def _own_functions(metrics: ChosenMetrics, items: Sequence[Any]) -> Values:
@@ -69,16 +83,19 @@ def score_choices(
 ) -> documents.Columns:
     """All documents of a multiple-choice task at once, under the pipeline `name`."""
     docs = [requests[0].doc for requests in asked]
-    choices = task.every_choice(docs)
-    stated = map(task.doc_to_text, docs) if task.multiple_input else task.every_target(docs)
+    choices = _every(task, "doc_to_choice", docs)
+    stated = _every(task, "doc_to_text" if task.multiple_input else "doc_to_target", docs)
     golds = list(map(documents.gold_index, stated, choices))
     tokens = None
     if "acc_tokens" in metrics.metrics:
         counts = [[request.tokens for request in requests] for requests in asked]
         if all(count is not None for row in counts for count in row):
             tokens = counts
+    answers = [[request.filtered_resps[name] for request in requests] for requests in asked]
+    if _keeps_repeats(answers[0][0]):
+        answers = list(map(_first_repeats, answers))
     columns = documents.score_choices(
-        [[request.filtered_resps[name] for request in requests] for requests in asked],
+        answers,
         choices,
         golds,
         metrics.metrics,
@@ -89,6 +106,14 @@ def score_choices(
         for gold in golds
     )
     return columns
+
+
+def _every(task: ConfigurableTask, field: str, docs: Sequence[Any]) -> list[Any]:
+    """A field of many documents; a column, the usual case, is read straight away."""
+    column = task.get_config(field)
+    if isinstance(column, str) and column in task.features and task.is_unchanged(field):
+        return [doc[column] for doc in docs]
+    return list(map(getattr(task, field), docs))
 
 
 def score_generation(
