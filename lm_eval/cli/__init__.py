@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
-from lm_eval.cli import fetch, ls, run, show, validate
+from lm_eval.cli import fetch, ls, resume, run, show, validate
 from lm_eval.errors import EvalError
 
 COMMANDS = {
     "run": run,
+    "resume": resume,
     "ls": ls,
     "list": ls,
     "show": show,

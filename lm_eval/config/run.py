@@ -24,6 +24,11 @@ class Seeds:
     torch: int | None = DEFAULT_OTHER_SEED
     fewshot: int | None = DEFAULT_OTHER_SEED
 
+    @property
+    def of_model(self) -> tuple[int | None, ...]:
+        """The seeds that can change what a model says."""
+        return (self.random, self.numpy, self.torch)
+
     @classmethod
     def parse(cls, given: Any) -> Seeds:
         """One number for all four, or `random,numpy,torch,fewshot`, `None` for unset."""
@@ -84,6 +89,7 @@ class RunConfig:
     limit: float | None = None
     samples: Any = None
     use_cache: str | None = None
+    fresh: bool = False
     cache_requests: Any = None
     check_integrity: bool = False
     write_out: bool = False
@@ -210,6 +216,7 @@ class RunConfig:
         plain["seed"] = [seeds.random, seeds.numpy, seeds.torch, seeds.fewshot]
         for name in ("include_path", "data_dir", "output_path"):
             plain[name] = _absolute(plain[name])
+        del plain["fresh"]  # whoever makes the run again wants the answers it left
         default = RunConfig()
         return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}
 

@@ -68,7 +68,7 @@ def requests_hash(requests: Iterable[Instance]) -> str:
 
 
 def _settings(settings: Any, seed: object) -> bytes:
-    """Generation settings in one spelling; drawn answers belong to the seed they were drawn with."""
+    """Generation settings in one spelling, and the seed where the answer is drawn by it."""
     text = json.dumps(settings, sort_keys=True, ensure_ascii=True)
     return f"\x00{text}{seed if is_sampled(settings) else ''}".encode()
 

@@ -40,9 +40,8 @@ CREATE TABLE IF NOT EXISTS answers (
 CREATE INDEX IF NOT EXISTS answers_of_model ON answers (model);
 """
 
-Missing = object()
 #: Stands for an answer that is not there.
-MISSING = Missing()
+MISSING: Any = object()
 
 
 class AnswerStore:
@@ -108,6 +107,15 @@ class AnswerStore:
             raise _told(self.path, error) from error
         self._answers.update(zip(keys, answers, strict=True))
         self.written += len(keys)
+
+    def forget(self) -> None:
+        """Drop this model's answers; those of others stay."""
+        try:
+            with self._connection:
+                self._connection.execute("DELETE FROM answers WHERE model = ?", (self._model,))
+        except sqlite3.Error as error:
+            raise _told(self.path, error) from error
+        self._answers.clear()
 
     def close(self) -> None:
         self._connection.close()

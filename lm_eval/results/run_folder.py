@@ -7,9 +7,10 @@ the tasks and their prompts, so that a change since is noticed. `answers.sqlite`
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,12 @@ from lm_eval.errors import OutputError
 from lm_eval.results.files import sanitize_model_name, write_atomically
 from lm_eval.results.serialise import handle_non_serializable
 
+logger = logging.getLogger(__name__)
+
 NAME = "run.json"
 ANSWERS = "answers.sqlite"
 LOCK = "run.lock"
+PARTIAL = "results_partial.json"
 FORMAT = 1
 
 
@@ -74,31 +78,44 @@ class RunFolder:
         return content
 
     def write(self, record: Mapping[str, Any]) -> None:
-        text = json.dumps(
-            {"format": FORMAT, **record},
-            indent=2,
-            default=handle_non_serializable,
-            ensure_ascii=False,
-        )
+        self._write(NAME, {"format": FORMAT, **record})
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        text = json.dumps(content, indent=2, default=handle_non_serializable, ensure_ascii=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path / NAME, [text])
+            write_atomically(self.path / name, [text])
         except OSError as error:
             raise OutputError(
                 f"{self.path}: the run cannot be recorded there ({error.strerror or error})."
             ) from error
 
     def begin(self, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Record a run that is about to ask; say what has changed since the last one here."""
+        for change in changes(self.read().get("state", {}), state):
+            logger.warning("%s: %s.", self.path, change)
         self.write(
-            {"begun": time.time(), "finished": False, "settings": settings, "state": state}
+            {
+                "begun": time.time(),
+                "finished": False,
+                "directory": str(Path.cwd()),
+                "settings": settings,
+                "state": state,
+            }
         )
 
-    def finish(self, results: str | None) -> None:
-        self.write({**self.read(), "finished": True, "results": results})
+    def write_partial(self, results: Mapping[str, Any]) -> None:
+        """The rows of the tasks that are finished, until all are."""
+        self._write(PARTIAL, results)
+
+    def finish(self, results: Path) -> None:
+        self.write({**self.read(), "finished": True, "results": results.name})
+        (self.path / PARTIAL).unlink(missing_ok=True)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the folder: a second run on it is refused, and none is ever corrupted."""
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -112,6 +129,15 @@ class RunFolder:
             yield
         finally:
             os.close(handle)
+            self._clean(missing)
+
+    def _clean(self, made: Sequence[Path]) -> None:
+        """Leave nothing behind of a run that was refused before it was begun."""
+        if made and not (self.path / NAME).exists():
+            (self.path / LOCK).unlink(missing_ok=True)
+            for folder in made:
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
 
 
 def _lock(handle: int, folder: Path) -> None:
