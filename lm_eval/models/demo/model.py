@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ class DemoLM(TemplateLM):
         pretrained: str | None = None,
     ) -> None:
         super().__init__()
-        folder = Path(pretrained) if pretrained else WEIGHTS
+        self._folder = folder = Path(pretrained) if pretrained else WEIGHTS
         self.model = Llama(folder)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.batch_size = None if batch_size in (None, "auto") else int(batch_size)
@@ -88,6 +89,11 @@ class DemoLM(TemplateLM):
 
     def tok_decode(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False))
+
+    def identity(self) -> dict[str, Any]:
+        """The weights and the seed of sampled answers: nothing else changes what it says."""
+        weights = (self._folder / "model.safetensors").read_bytes()
+        return {"weights": hashlib.sha256(weights).hexdigest(), "seed": self.seed}
 
     def _encode_all(self, texts: Iterable[str]) -> dict[str, list[int]]:
         """Encode many texts at once, equal ones only once."""
