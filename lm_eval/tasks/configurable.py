@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,11 @@ from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
 from lm_eval.metrics.chosen import TaskMetrics, choose_for_pipelines, choose_metrics
 from lm_eval.prompts import fields
-from lm_eval.prompts.fewshot import ContextSampler, get_sampler, without_question
+from lm_eval.prompts.fewshot import ContextSampler
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
 from lm_eval.prompts.promptsource import apply_prompt
 from lm_eval.tasks import scorer
+from lm_eval.tasks.shots import Shots
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +62,7 @@ class ConfigurableTask(Task):
         self._fewshot_docs = None
         self._split_docs: dict[str, Any] = {}
         self._splits_used: set[str] = set()
-        self._fewshot_seed: int | None = None
-        self._spare = random.Random()
-        self._shown: dict[int, tuple[Any, list[Message]]] = {}
+        self._shots = Shots(self)
         try:
             self._filters = build_pipelines(self.config.filter_list)
             Thinking.parse(self.config.think_end_token, self.config.think_tags)
@@ -221,44 +219,14 @@ class ConfigurableTask(Task):
     def fewshot_cfg(self) -> FewshotConfig:
         return self.config.fewshot
 
-    @cached_property
-    def _shot_pool(self) -> Any:
-        return self.fewshot_docs() or []
-
-    @cached_property
+    @property
     def sampler(self) -> ContextSampler:
-        """Draws the few-shot examples; made when the first is needed."""
-        chosen = self.fewshot_cfg.sampler
-        make = get_sampler(chosen) if isinstance(chosen, str) else chosen
-        made: ContextSampler = make(self._chosen_shots(), rnd=None)
-        made.set_rnd(self._fewshot_seed)
-        return made
-
-    def _chosen_shots(self) -> list[Any]:
-        """The documents to draw from: those numbered `fewshot_indices`, in that order, or all."""
-        pool, numbers = list(self._shot_pool), self.fewshot_cfg.fewshot_indices
-        if numbers is None:
-            return pool
-        beyond = [number for number in numbers if not 0 <= number < len(pool)]
-        if beyond:
-            raise ConfigError(
-                f"task {self.task_name!r}: fewshot_indices {beyond} do not exist; the documents "
-                f"to draw from are numbered 0 to {len(pool) - 1}."
-            )
-        return [pool[number] for number in numbers]
-
-    @cached_property
-    def _shots_are_questions(self) -> bool:
-        """Whether examples and questions come from the same split, named as both or not."""
-        return self._shot_pool is self.eval_docs
+        """Draws the few-shot examples."""
+        return self._shots.sampler
 
     def set_fewshot_seed(self, seed: int | None = None) -> None:
         super().set_fewshot_seed(seed)
-        self._fewshot_seed = seed
-        self._spare = random.Random(seed)
-        self._shown.clear()
-        if "sampler" in self.__dict__:
-            self.sampler.set_rnd(seed)
+        self._shots.seed(seed)
 
     def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any:
         spec = doc_to_text if doc_to_text is not None else self.config.doc_to_text
@@ -310,7 +278,7 @@ class ConfigurableTask(Task):
             else None,
             multiturn=fewshot_as_multiturn,
         )
-        opening = self._opening(doc, system_instruction) + self._shots(doc, num_fewshot)
+        opening = self._opening(doc, system_instruction) + self._shots.turns(doc, num_fewshot)
         if self.multiple_input:
             return [
                 write(
@@ -329,53 +297,6 @@ class ConfigurableTask(Task):
         description = fields.column_or_template(doc, self.config.description, self.features)
         system = join(system_instruction, description, self.config.fewshot_delimiter)
         return [Message("system", system)] if system else []
-
-    def _shots(self, doc: Any, count: int) -> list[Message]:
-        if count <= 0:
-            return []
-        shots = self.fewshot_cfg
-        # The published draw leaves the question out only where the split is named as both.
-        named_as_both = shots.split == self.config.test_split
-        drawn = self.sampler.sample(n=count, eval_doc=doc if named_as_both else None)
-        if not named_as_both and self._shots_are_questions:
-            drawn = without_question(self.sampler, doc, drawn, self._spare)
-        turns: list[Message] = []
-        for example in drawn:
-            known = self._shown.get(id(example))
-            if known is None:
-                known = self._shown_shot(example)
-                if self._shots_are_templates:
-                    self._shown[id(example)] = known
-            turns += known[1]
-        return turns
-
-    @cached_property
-    def _shots_are_templates(self) -> bool:
-        """Whether an example always reads the same; code may write it anew each time."""
-        shots = self.fewshot_cfg
-        written = (shots.doc_to_text, shots.doc_to_choice, shots.doc_to_target)
-        readers = ("doc_to_text", "doc_to_choice", "doc_to_target")
-        return not any(map(callable, written)) and all(
-            getattr(type(self), name) is getattr(ConfigurableTask, name) for name in readers
-        )
-
-    def _shown_shot(self, example: Any) -> tuple[Any, list[Message]]:
-        """An example and its turns; the example is kept so that nothing else gets its id."""
-        shots = self.fewshot_cfg
-        question = self.doc_to_text(example, shots.doc_to_text)
-        choices = self.doc_to_choice(example, shots.doc_to_choice) if shots.doc_to_choice else None
-        answer = self.doc_to_target(example, shots.doc_to_target)
-        if self.multiple_input and choices is not None:
-            question, choices = choices[question], None
-        turns = question_and_answer(
-            question,
-            choices=choices,
-            answer=answer,
-            prefix=fields.column_or_template(example, shots.gen_prefix, self.features),
-            target_delimiter=shots.target_delimiter or "",
-            fewshot_delimiter=shots.fewshot_delimiter or "",
-        )
-        return example, turns
 
     # -- requests -----------------------------------------------------------------------------
 
