@@ -20,7 +20,7 @@ from lm_eval.data import (
     load_splits,
     process_split,
 )
-from lm_eval.errors import ConfigError, DataError, ModelError, suggestion
+from lm_eval.errors import ConfigError, DataError, EvalError, ModelError, suggestion, whence
 from lm_eval.filters import build_pipelines
 from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
@@ -100,13 +100,17 @@ class ConfigurableTask(Task):
         self.multiple_target = 0
         if len(self.eval_docs) == 0:
             raise DataError(f"task {self.task_name!r} has no documents to evaluate.")
-        doc = self.eval_docs[0]
+        # A copy: a function may change the document, and must find it unchanged when it counts.
+        doc = copy.deepcopy(self.eval_docs[0])
         try:
             text = self.doc_to_text(doc)
             target = self.doc_to_target(doc)
             choices = self.doc_to_choice(doc) if self.has_choices else None
-        except (DataError, ConfigError) as error:
-            raise type(error)(f"task {self.task_name!r}, document 0: {error}") from error
+        except EvalError as error:
+            raise type(error)(self._told(0, str(error))) from error
+        except (Exception, SystemExit) as error:  # from code in the task folder
+            said = f"making its prompt failed: {whence(error)}"
+            raise DataError(self._told(0, said)) from error
         if self.has_choices and not isinstance(choices, list):
             raise DataError(
                 f"task {self.task_name!r}, document 0: doc_to_choice gave {choices!r}, not a list."
@@ -247,7 +251,7 @@ class ConfigurableTask(Task):
         return fields.media_of(doc, doc_to_audio or self.config.doc_to_audio, self.features)
 
     def doc_to_prefix(self, doc: Any) -> Any:
-        return fields.column_or_template(doc, self.config.gen_prefix, self.features)
+        return fields.column_or_template(doc, self.config.gen_prefix)
 
     def should_decontaminate(self) -> bool:
         return self.config.should_decontaminate
@@ -258,7 +262,7 @@ class ConfigurableTask(Task):
         spec = self.config.doc_to_decontamination_query
         if spec is None:
             return self.doc_to_text(doc)
-        return spec(doc) if callable(spec) else fields.column_or_template(doc, spec, self.features)
+        return spec(doc) if callable(spec) else fields.column_or_template(doc, spec)
 
     def fewshot_context(  # type: ignore[override]
         self,
@@ -271,6 +275,8 @@ class ConfigurableTask(Task):
         gen_prefix: str | None = None,
     ) -> str | list[str]:
         """The prompt of one document, or one prompt a choice where the choices are the inputs."""
+        if self.OUTPUT_TYPE == "loglikelihood_rolling":
+            return ""  # the text stands for itself
         write: Callable[[list[Message]], str] = partial(
             render,
             chat_template=partial(chat_template, add_generation_prompt=not gen_prefix)
@@ -294,7 +300,7 @@ class ConfigurableTask(Task):
         return write(opening + question)
 
     def _opening(self, doc: Any, system_instruction: str | None) -> list[Message]:
-        description = fields.column_or_template(doc, self.config.description, self.features)
+        description = fields.column_or_template(doc, self.config.description)
         system = join(system_instruction, description, self.config.fewshot_delimiter)
         return [Message("system", system)] if system else []
 
@@ -312,12 +318,18 @@ class ConfigurableTask(Task):
             ]
         arguments: tuple[Any, ...]
         if self.OUTPUT_TYPE == "loglikelihood":
-            arguments = (ctx, self.doc_to_target(doc))
+            arguments = (ctx, self._target_text(doc))
         elif self.OUTPUT_TYPE == "loglikelihood_rolling":
-            arguments = (self.doc_to_target(doc),)
+            arguments = (self._target_text(doc),)
         else:
             arguments = (ctx, copy.deepcopy(self.config.generation_kwargs))
         return Instance(self.OUTPUT_TYPE or "generate_until", doc, arguments + media, 0, **kwargs)
+
+    def _target_text(self, doc: Any) -> str:
+        target = self.doc_to_target(doc)
+        if not isinstance(target, str):
+            raise DataError(f"doc_to_target gave {target!r}; what is to be scored must be text.")
+        return target
 
     def _choice_arguments(
         self, doc: Any, ctx: Any, apply_chat_template: bool
@@ -326,6 +338,8 @@ class ConfigurableTask(Task):
         choices = self.doc_to_choice(doc)
         if not choices:
             raise DataError(f"doc_to_choice gave nothing to choose from: {choices!r}.")
+        if None in choices:
+            raise DataError(f"doc_to_choice gave a choice that is nothing: {choices!r}.")
         self._check_gold(doc, len(choices))
         delimiter = self.config.target_delimiter
         prefix = self.config.gen_prefix
@@ -347,12 +361,18 @@ class ConfigurableTask(Task):
         """
         if self.config.process_results is not None or self._metrics.wants("bypass"):
             return
-        gold = self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
+        field = "doc_to_text" if self.multiple_input else "doc_to_target"
+        gold = getattr(self, field)(doc)
         for index in gold if isinstance(gold, list) else [gold]:
-            if isinstance(index, int) and not 0 <= index < count:
+            if not isinstance(index, (int, str)) and not hasattr(index, "__index__"):
+                raise DataError(
+                    f"the gold answer is {index!r}; {field} must give a choice, or the number of "
+                    "one."
+                )
+            if not isinstance(index, str) and not 0 <= index < count:
                 raise DataError(
                     f"the gold answer is number {index}, but there are {count} choices, "
-                    "numbered from 0. Correct doc_to_target, or leave such documents out with "
+                    f"numbered from 0. Correct {field}, or leave such documents out with "
                     "process_docs."
                 )
 
@@ -408,7 +428,7 @@ class ConfigurableTask(Task):
         return "{" in column or column in self.features
 
     def cluster_of(self, doc: Any, column: str) -> Any:
-        return fields.column_or_template(doc, column, self.features)
+        return fields.column_or_template(doc, column)
 
     def override_metric(self, metric_name: str) -> None:
         self._config.metric_list = [{"metric": metric_name}]

@@ -142,6 +142,7 @@ class TaskManager:
     def _build(self, builder: Builder, spec: Any) -> list[Built]:
         from lm_eval.api.group import Group
         from lm_eval.api.task import Task
+        from lm_eval.tasks.build import FORMAT, FORMAT_MARK
 
         if isinstance(spec, (Task, Group)):
             return [spec]
@@ -152,6 +153,9 @@ class TaskManager:
         found = builder.by_name(spec)
         if found is not None:
             return found
+        path, _, format_name = spec.rpartition(FORMAT_MARK)
+        if path.endswith((".yaml", ".yml")):
+            return builder.build(_entry_of_file(Path(path).expanduser()), {FORMAT: format_name})
         return [item for entry in self._find(spec) for item in builder.build(entry)]
 
     def _entry_of(self, config: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:

@@ -49,7 +49,9 @@ class Shots:
 
     def _to_draw_from(self) -> list[Any]:
         """The documents numbered `fewshot_indices`, in that order, or all there are."""
-        pool, numbers = list(self._pool), self._task.fewshot_cfg.fewshot_indices
+        # Copies: a function that changes its document must not change an example with it.
+        pool = [dict(doc) if isinstance(doc, dict) else doc for doc in self._pool]
+        numbers = self._task.fewshot_cfg.fewshot_indices
         if numbers is None:
             return pool
         beyond = [number for number in numbers if not 0 <= number < len(pool)]
@@ -104,7 +106,7 @@ class Shots:
             question,
             choices=choices,
             answer=answer,
-            prefix=fields.column_or_template(example, shots.gen_prefix, task.features),
+            prefix=fields.column_or_template(example, shots.gen_prefix),
             target_delimiter=shots.target_delimiter or "",
             fewshot_delimiter=shots.fewshot_delimiter or "",
         )
