@@ -1,0 +1,280 @@
+"""`--model hf`: how a Hugging Face model answers the three kinds of request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import register_model
+from lm_eval.engine.progress import progress
+from lm_eval.errors import ConfigError, ModelError
+from lm_eval.models.conventions import Window, fit_window, rolling_windows
+from lm_eval.models.huggingface.answering import Generator
+from lm_eval.models.huggingface.base import HuggingFaceModel
+from lm_eval.models.huggingface.check import Ways, check_ways
+from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
+from lm_eval.models.huggingface.memory import Budget
+from lm_eval.models.huggingface.network import Network, text_config
+from lm_eval.models.huggingface.scoring import (
+    NotANumberError,
+    Numbered,
+    PlainScorer,
+    Scorer,
+    TreeScorer,
+)
+
+logger = logging.getLogger(__name__)
+
+Encoded = tuple[tuple[str, str] | None, list[int], list[int]]
+
+
+@register_model("hf", "huggingface", "hf-auto")
+class HFLM(HuggingFaceModel):
+    """A causal or encoder-decoder model of transformers, by name, path or as an object.
+
+    The arguments are the published ones (see docs/huggingface.md) and these:
+
+    Args:
+        prefix_sharing: False ("off") scores every request by itself; the default shares prefixes
+            where a check at the start finds that exact on this model.
+        rolling_stride: how many tokens each window of a long text predicts; by default windows do
+            not overlap.
+        seed: where the random numbers of sampled answers begin.
+    """
+
+    def __init__(
+        self,
+        pretrained: Any,
+        *args: Any,
+        prefix_sharing: bool | str = True,
+        rolling_stride: int | None = None,
+        seed: int = 1234,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(pretrained, *args, **kwargs)
+        self.prefix_sharing = _switch("prefix_sharing", prefix_sharing)
+        if rolling_stride is not None and not 0 < rolling_stride <= self.max_length:
+            raise ConfigError(
+                f"rolling_stride={rolling_stride} must be between 1 and max_length, "
+                f"{self.max_length}."
+            )
+        self.rolling_stride = rolling_stride
+        self.seed = seed
+        self.budget = Budget(self._device)
+        self._ways: Ways | None = None
+        self._network: Network | None = None
+        if type(self) is HFLM:
+            _ = self.ways  # a subclass may not be finished yet: it is checked at its first request
+
+    # -- ways of running the model ---------------------------------------------------------------
+
+    @property
+    def ways(self) -> Ways:
+        """What the start-up check found exact on this model."""
+        if self._ways is None:
+            self._ways = self._check()
+        return self._ways
+
+    def _check(self) -> Ways:
+        if self.backend != "causal":
+            return Ways(reason="an encoder-decoder encodes each context once as it is")
+        if type(self)._model_call is not HuggingFaceModel._model_call:
+            return Ways(reason="the class has a _model_call of its own")
+        try:
+            self._network = Network(self._model, self.softmax_dtype, self.autocast)
+        except (AttributeError, TypeError):
+            self._network = None
+        found = check_ways(
+            self._network,
+            self._model_call,
+            self._device,
+            self.mixed_precision_dtype or self._model.dtype,
+            self.vocabulary,
+            self.max_length,
+            share=self.prefix_sharing,
+        )
+        if not found.tree and self.prefix_sharing:
+            logger.warning(
+                "Prefixes are not shared, every request is computed in full: on %s, %s.",
+                type(self._model).__name__,
+                found.reason,
+            )
+        return found
+
+    @property
+    def vocabulary(self) -> int:
+        return int(text_config(self._config).vocab_size)
+
+    @property
+    def max_requests(self) -> int | None:
+        """Most requests at once; None leaves it to the token budget."""
+        return None if self.batch_size == "auto" else int(self.batch_size)
+
+    def _scorers(self, windows: Sequence[Window]) -> Iterator[tuple[Scorer, list[int]]]:
+        """Which scorer takes which windows."""
+        everything = list(range(len(windows)))
+        common = (self._device, self.budget, self.vocabulary, self.max_requests)
+        overridden = type(self)._model_call is not HuggingFaceModel._model_call
+        if self.backend != "causal":
+            call = self._model_call if overridden else None
+            yield (
+                EncoderDecoderScorer(self._model, *common, self.softmax_dtype, call),
+                everything,
+            )
+            return
+        ways = self.ways
+        network = self._network
+        if ways.tree and network is not None:
+            longest = ways.longest or self.max_length
+            fitting = [i for i in everything if len(windows[i][0]) <= longest]
+            if fitting:
+                yield TreeScorer(network, *common, ways.flash), fitting
+            everything = [i for i in everything if len(windows[i][0]) > longest]
+        if everything:
+            logits = None if ways.apart else self._model_call
+            yield PlainScorer(network, *common, logits), everything
+
+    # -- scoring ---------------------------------------------------------------------------------
+
+    def _fit(self, context: list[int], continuation: list[int]) -> Window:
+        """What is read and what its last positions predict, cut to what the model can read."""
+        if self.backend != "causal":
+            return context[-self.max_length :], continuation[-self.max_length :]
+        if self.truncation_side == "right":
+            context = context[: max(1, self.max_length + 1 - len(continuation))]
+        return fit_window(context, continuation, self.max_length)
+
+    def _too_long(self, context: list[int], continuation: list[int]) -> bool:
+        if self.backend != "causal":
+            return max(len(context), len(continuation)) > self.max_length
+        return len(context) + len(continuation) > self.max_length + 1
+
+    def _score(self, windows: Sequence[Window]) -> Iterator[Numbered]:
+        fitted = [self._fit(*window) for window in windows]
+        for scorer, numbers in self._scorers(fitted):
+            try:
+                for place, score in scorer.score([fitted[i] for i in numbers]):
+                    yield numbers[place], score
+            except NotANumberError as error:
+                raise NotANumberError(numbers[error.number]) from None
+
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        pairs = [request.args for request in requests]
+        if type(self).tok_encode is HuggingFaceModel.tok_encode:
+            windows = self.encoder.encode_pairs(
+                pairs, self.prefix_token_id, causal=self.backend == "causal"
+            )
+        else:
+            windows = [self._encode_request(*pair) for pair in pairs]
+        for request, window in zip(requests, windows, strict=True):
+            if not window[1]:
+                raise ModelError(
+                    f"{_named(request)}: the answer {request.args[1]!r} becomes no tokens behind "
+                    "its context, so it has no probability; check doc_to_choice and doc_to_target."
+                )
+            if self._too_long(*window):
+                self.truncated[str(request.task_name)] += 1
+        self._tell_truncated(requests)
+        encoded = [(pair, *window) for pair, window in zip(pairs, windows, strict=True)]
+        try:
+            return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
+        except NotANumberError as error:
+            raise _no_number(requests[error.number]) from error
+
+    def _loglikelihood_tokens(
+        self,
+        requests: Sequence[Encoded],
+        disable_tqdm: bool = False,
+        override_bs: int | None = None,
+        **kwargs: Any,
+    ) -> list[tuple[float, bool]]:
+        scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
+        windows = [(context, continuation) for _, context, continuation in requests]
+        quiet = disable_tqdm or self.rank != 0
+        with progress(len(requests), "Scoring continuations", disable=quiet) as bar:
+            for i, score in self._score(windows):
+                scores[i] = score
+                asked = requests[i][0]
+                if asked is not None:
+                    self.cache_hook.add_partial("loglikelihood", asked, score)
+                bar.update(1)
+        return scores
+
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        texts = [request.args[0] for request in requests]
+        if type(self).tok_encode is HuggingFaceModel.tok_encode:
+            codes = self.encoder.encode_all(texts)
+        else:
+            codes = {text: self.tok_encode(text) for text in texts}
+        windows: list[Encoded] = []
+        owner: list[int] = []
+        for i, text in enumerate(texts):
+            cut = rolling_windows(
+                codes[text], self.prefix_token_id, self.max_length, self.rolling_stride
+            )
+            windows += [(None, *window) for window in cut]
+            owner += [i] * len(cut)
+        try:
+            parts = self._loglikelihood_tokens(windows, disable_tqdm=disable_tqdm)
+        except NotANumberError as error:
+            raise _no_number(requests[owner[error.number]]) from error
+        totals = [0.0] * len(texts)
+        for i, (score, _) in zip(owner, parts, strict=True):
+            totals[i] += score
+        for request, total in zip(requests, totals, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return totals
+
+    # -- generation ------------------------------------------------------------------------------
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        answers = [""] * len(requests)
+        quiet = disable_tqdm or self.rank != 0
+        with progress(len(requests), "Generating answers", disable=quiet) as bar:
+            for i, text in Generator(self).answer(requests):
+                answers[i] = text
+                self.cache_hook.add_partial("generate_until", requests[i].args, text)
+                bar.update(1)
+        self._tell_truncated(requests)
+        return answers
+
+    def _tell_truncated(self, requests: list[Instance]) -> None:
+        for task in dict.fromkeys(str(request.task_name) for request in requests):
+            if count := self.truncated[task]:
+                lost = "beginning" if self.truncation_side == "left" else "end of the context"
+                logger.warning(
+                    "%s: %d requests are longer than %d tokens and lose their %s.",
+                    task,
+                    count,
+                    self.max_length,
+                    lost,
+                )
+
+
+def _named(request: Instance) -> str:
+    return f"task {request.task_name!r}, document {request.doc_id}"
+
+
+def _no_number(request: Instance) -> ModelError:
+    return ModelError(
+        f"{_named(request)}: the model's scores are not numbers (NaN). Its weights may be broken, "
+        "or overflow in this dtype; try dtype=float32 or bfloat16."
+    )
+
+
+def _switch(name: str, value: bool | str) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("on", "auto"):
+        return True
+    if value == "off":
+        return False
+    raise ConfigError(f"{name} is on or off, not {value!r}.")

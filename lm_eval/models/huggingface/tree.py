@@ -1,0 +1,219 @@
+"""The layout of a packed prefix tree on a device: who sees whom, for either kind of kernel.
+
+On a GPU each run of nodes without a branch is one sequence of a variable-length flash kernel; its
+keys are gathered along its ancestors, so the kernel sees what it would see were the request alone.
+Elsewhere nodes attend in blocks, each under a mask over the ancestors that reach into it and
+itself, and whatever lies between is never touched.
+
+Keys and values of nodes that the next batch shares are kept here, layer by layer, and handed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lm_eval.engine.plan import Batch, Ints
+from lm_eval.models.huggingface.attention import Form, masked_attention
+
+KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
+
+BLOCK = {"cpu": 192, "other": 1024}
+"""Least nodes of a tree that attend together under a mask."""
+GATHERED_KEYS = 1 << 18
+"""Most keys gathered for one call of the flash kernel, which bounds its memory."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some runs of nodes for one call of the variable-length kernel."""
+
+    first: int
+    last: int
+    keys: Tensor
+    starts: Tensor
+    key_starts: Tensor
+    longest: int
+    most_keys: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of nodes, the keys it sees and their distance (negative: not an ancestor)."""
+
+    first: int
+    last: int
+    keys: Tensor
+    visible: Tensor
+    distance: Tensor
+
+
+class Tree:
+    """One batch of the plan, ready to be attended over."""
+
+    def __init__(self, batch: Batch, *, flash: bool, before: Tree | None = None) -> None:
+        self.batch = batch
+        self.kept: KeysValues = {}
+        self._given: KeysValues = before.kept if before is not None and batch.given else {}
+        self._flash = flash
+        # By device, as a model may lie on several.
+        self._keep: dict[torch.device, Tensor] = {}
+        self._parts: dict[torch.device, list[Part]] = {}
+        self._blocks: dict[torch.device, list[Block]] = {}
+        self._masks: dict[tuple[torch.device, int | None], list[Tensor]] = {}
+
+    @property
+    def tokens(self) -> Ints:
+        """What is to be run: the nodes that were not given."""
+        return self.batch.tokens[self.batch.given :]
+
+    @property
+    def position(self) -> Ints:
+        return self.batch.position[self.batch.given :]
+
+    def attend(self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        if layer in self._given:
+            known_k, known_v = self._given[layer]
+            k, v = torch.cat([known_k, k], dim=2), torch.cat([known_v, v], dim=2)
+        if len(self.batch.kept):
+            if k.device not in self._keep:
+                self._keep[k.device] = send(self.batch.kept, k.device)
+            keep = self._keep[k.device]
+            self.kept[layer] = k.index_select(2, keep), v.index_select(2, keep)
+        self.collect(layer, k, v)
+        if self._flash and form.softcap is None:
+            return self._by_flash(q, k, v, form)
+        return self._by_blocks(q, k, v, form)
+
+    def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
+        """For layouts that want a layer's keys and values; called once a layer."""
+
+    # -- the flash kernel ----------------------------------------------------------------------
+
+    def _by_flash(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        if q.device not in self._parts:
+            self._parts[q.device] = self._make_parts(q.device)
+        queries, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
+        window = {} if form.window is None else {"window_size_left": form.window - 1}
+        if window:
+            window["window_size_right"] = 0
+        mixed = [
+            torch.ops.aten._flash_attention_forward(
+                queries[part.first : part.last],
+                keys.index_select(0, part.keys),
+                values.index_select(0, part.keys),
+                part.starts,
+                part.key_starts,
+                part.longest,
+                part.most_keys,
+                0.0,
+                True,
+                False,
+                scale=form.scale,
+                **window,
+            )[0]
+            for part in self._parts[q.device]
+        ]
+        whole = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+        return whole.transpose(0, 1)[None]
+
+    def _make_parts(self, device: torch.device) -> list[Part]:
+        """Runs of nodes, each with the keys of its ancestors gathered before its own."""
+        given = self.batch.given
+        parts: list[Part] = []
+        held: list[tuple[int, int, Ints]] = []
+        count = 0
+        seen_by: dict[int, Ints] = {}  # from the last node of a run to all that node sees
+        for first, last in unbranched_runs(self.batch):
+            parent = int(self.batch.parent[first])
+            above = np.arange(parent + 1) if parent < given else seen_by[parent]
+            keys = np.concatenate([above, np.arange(first, last)])
+            seen_by[last - 1] = keys
+            if held and count + len(keys) > GATHERED_KEYS:
+                parts.append(self._part(held, device))
+                held, count = [], 0
+            held.append((first, last, keys))
+            count += len(keys)
+        if held:
+            parts.append(self._part(held, device))
+        return parts
+
+    def _part(self, runs: list[tuple[int, int, Ints]], device: torch.device) -> Part:
+        given = self.batch.given
+        lengths = [last - first for first, last, _ in runs]
+        counts = [len(keys) for _, _, keys in runs]
+        starts = np.cumsum([0, *lengths]).astype(np.int32)
+        key_starts = np.cumsum([0, *counts]).astype(np.int32)
+        keys = np.concatenate([keys for _, _, keys in runs])
+        sent = (send(array, device) for array in (keys, starts, key_starts))
+        return Part(runs[0][0] - given, runs[-1][1] - given, *sent, max(lengths), max(counts))
+
+    # -- blocks under masks --------------------------------------------------------------------
+
+    def _by_blocks(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        if q.device not in self._blocks:
+            self._blocks[q.device] = self._make_blocks(q.device)
+        blocks, masks = self._blocks[q.device], self._visible(q.device, form.window)
+        mixed = [
+            masked_attention(
+                q[:, :, block.first : block.last],
+                k.index_select(2, block.keys),
+                v.index_select(2, block.keys),
+                visible,
+                form,
+            )
+            for block, visible in zip(blocks, masks, strict=True)
+        ]
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=2)
+
+    def _visible(self, device: torch.device, window: int | None) -> list[Tensor]:
+        if (device, window) not in self._masks:
+            self._masks[device, window] = [
+                block.visible if window is None else block.visible & (block.distance < window)
+                for block in self._blocks[device]
+            ]
+        return self._masks[device, window]
+
+    def _make_blocks(self, device: torch.device) -> list[Block]:
+        """Cut where the tree is shallow, so that few ancestors reach over the cut."""
+        batch, given = self.batch, self.batch.given
+        total = len(batch.tokens)
+        size = BLOCK.get(device.type, BLOCK["other"])
+        blocks: list[Block] = []
+        first = given
+        while first < total:
+            window = batch.position[first + size : first + 2 * size]
+            last = first + size + int(window.argmin()) if len(window) else total
+            keys = np.concatenate([ancestors(batch, first), np.arange(first, last)])
+            node = np.arange(first, last)[:, None]
+            visible = (keys <= node) & (node < batch.end[keys])
+            distance = batch.position[node] - batch.position[keys]
+            sent = (send(array, device) for array in (keys, visible, distance))
+            blocks.append(Block(first - given, last - given, *sent))
+            first = last
+        return blocks
+
+
+def send(array: Any, device: torch.device) -> Tensor:
+    return torch.from_numpy(array).to(device, non_blocking=True)
+
+
+def ancestors(batch: Batch, node: int) -> Ints:
+    """The nodes above a node, from the root down."""
+    return np.flatnonzero(batch.end[:node] > node)
+
+
+def unbranched_runs(batch: Batch) -> list[tuple[int, int]]:
+    """The stretches of not-given nodes that follow one another without a branch or a new root."""
+    given, total = batch.given, len(batch.tokens)
+    nodes = np.arange(given, total)
+    # A run begins where a node does not follow its parent, or its parent has other children.
+    begins = (batch.parent[given:] != nodes - 1) | (nodes == given)
+    ends_at = batch.end[batch.parent[given:]]
+    begins |= (batch.parent[given:] >= 0) & (ends_at != batch.end[given:])
+    starts = nodes[begins]
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), total], strict=True))
