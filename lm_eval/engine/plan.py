@@ -146,7 +146,11 @@ def _path(batch: Batch, node: int) -> Ints:
 
 
 def _as_arrays(sequences: Sequence[Sequence[int]], scored: Sequence[int]) -> list[Ints]:
-    arrays = [np.asarray(sequence, dtype=np.int64) for sequence in sequences]
+    made: dict[int, Ints] = {}  # equal requests often come as one and the same object
+    for sequence in sequences:
+        if id(sequence) not in made:
+            made[id(sequence)] = np.asarray(sequence, dtype=np.int64)
+    arrays = [made[id(sequence)] for sequence in sequences]
     for array, count in zip(arrays, scored, strict=True):
         if not 0 < count <= len(array):
             raise ValueError(f"cannot score {count} positions of a sequence of {len(array)} tokens")
@@ -158,12 +162,15 @@ def sort_order(arrays: Sequence[Ints]) -> Ints:
 
     Big-endian bytes compare as the numbers they stand for, so the sort runs on plain bytes.
     """
-    keys = [array.astype(">u4").tobytes() for array in arrays]
+    made = {id(array): array.astype(">u4").tobytes() for array in arrays}
+    keys = [made[id(array)] for array in arrays]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
 def _common_prefix(one: Ints, two: Ints) -> int:
     size = min(len(one), len(two))
+    if one is two:
+        return size
     different = one[:size] != two[:size]
     where = int(different.argmax()) if size else 0
     return where if size and different[where] else size

@@ -100,13 +100,21 @@ def configs_of(model: nn.Module) -> list[Any]:
 
 
 def masked_attention(
-    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form, *, causal: bool = False
 ) -> Tensor:
-    """Attention under a mask (N, M) or (B, 1, N, M), True where a key is seen."""
+    """Attention under a mask that broadcasts to (B, H, N, M): True, or 0, where a key is seen."""
     if form.softcap is not None:
+        if causal:
+            visible = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
         return _softcapped(q, k, v, visible, form)
     mixed: Tensor = functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=visible, scale=form.scale, enable_gqa=q.shape[1] != k.shape[1]
+        q,
+        k,
+        v,
+        attn_mask=visible,
+        is_causal=causal,
+        scale=form.scale,
+        enable_gqa=q.shape[1] != k.shape[1],
     )
     return mixed
 
@@ -118,5 +126,5 @@ def _softcapped(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: F
     scale = q.shape[-1] ** -0.5 if form.scale is None else form.scale
     scores = torch.tanh(q @ k.transpose(2, 3) * scale / form.softcap) * form.softcap
     if visible is not None:
-        scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill(~visible.to(torch.bool), torch.finfo(scores.dtype).min)
     return torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype) @ v

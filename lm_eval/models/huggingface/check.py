@@ -71,7 +71,7 @@ def check_ways(
 
     def differs(scorer: Scorer) -> str:
         try:
-            found = dict(scorer.score(windows))
+            found = dict(scorer.score([dict(enumerate(windows))]))
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -90,7 +90,8 @@ def check_ways(
     small = Budget(device)
     small.tokens = 3 * len(windows[0][0]) // 2  # several batches, so that nodes are handed on
     for kernel in (True, False) if flash else (False,):
-        problem = differs(TreeScorer(network, device, small, vocabulary, None, kernel))
+        scorer = TreeScorer(network, device, small, vocabulary, None, kernel)
+        problem = differs(scorer) or bypassed(scorer, network)
         problem = problem or decoding_differs(network, logits, windows, device, kernel, tolerance)
         if not problem:
             longest = window if window is not None and not beyond else None
@@ -98,6 +99,13 @@ def check_ways(
         if kernel:
             logger.info("The flash kernel is not used: %s.", problem)
     return Ways(apart=True, reason=problem)
+
+
+def bypassed(scorer: TreeScorer, network: Network) -> str:
+    """Whether some layers mix tokens without asking the layout, if only a little."""
+    layers = getattr(network.config, "num_hidden_layers", None)
+    asked = 0 if scorer.last is None else len(scorer.last.layers)
+    return "" if asked == layers else f"{asked} of {layers} layers attend by exchangeable functions"
 
 
 def sliding_window(config: Any) -> int | None:

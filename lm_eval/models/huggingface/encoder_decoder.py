@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,9 @@ class EncoderDecoderScorer(Scorer):
         self.softmax_dtype = softmax_dtype or torch.float32
         self.call = call
 
-    def launches(self, windows: Sequence[Window], numbers: list[int]) -> Iterator[Launched]:
+    def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
         alike: dict[tuple[int, ...], list[int]] = {}
-        for n in numbers:
+        for n in windows:
             alike.setdefault(tuple(windows[n][0]), []).append(n)
         contexts = sorted(alike, key=len, reverse=True)
         held: list[tuple[int, ...]] = []
@@ -62,7 +62,7 @@ class EncoderDecoderScorer(Scorer):
 
     def _launch(
         self,
-        windows: Sequence[Window],
+        windows: Mapping[int, Window],
         contexts: list[tuple[int, ...]],
         alike: dict[tuple[int, ...], list[int]],
     ) -> Launched:

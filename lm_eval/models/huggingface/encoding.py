@@ -7,8 +7,10 @@ from chat templates do. An end-of-text token is never put between a context and 
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lm_eval.models.conventions import Window, move_spaces, split_pair
@@ -32,6 +34,7 @@ class TextEncoder:
         elif add_bos_token and not self.prefix and tokenizer.bos_token_id is not None:
             self.prefix = [int(tokenizer.bos_token_id)]
         self.suffix = [] if causal else suffix
+        self.splits_words = splits_words(tokenizer)
         self._encode: Encode | None = None
 
     def encode(self, text: str, special: bool | None = None) -> list[int]:
@@ -68,17 +71,93 @@ class TextEncoder:
             move_spaces(context, rest) if context else (context, rest) for context, rest in pairs
         ]
         bare = self.encode_all((rest for context, rest in moved if not causal or not context), False)
-        texts = [text for c, rest in moved if c for text in ((c, c + rest) if causal else (c,))]
-        whole = self.encode_all(texts)
+        contexts = self.encode_all(context for context, _ in moved if context)
+        known = self._behind_long_contexts(moved, contexts) if causal else {}
+        left = [pair for pair in moved if causal and pair[0] and pair not in known]
+        whole = self.encode_all(context + rest for context, rest in left)
         windows = []
-        for context, rest in moved:
+        for pair in moved:
+            context, rest = pair
             if not context:
                 windows.append(split_pair(bare[rest], [], prefix_token))
-            elif causal:
-                windows.append(split_pair(whole[context + rest], whole[context], prefix_token))
+            elif not causal:
+                windows.append((contexts[context], bare[rest]))
+            elif pair in known:
+                windows.append((contexts[context], known[pair]))
             else:
-                windows.append((whole[context], bare[rest]))
+                windows.append(split_pair(whole[context + rest], contexts[context], prefix_token))
         return windows
+
+    def _behind_long_contexts(
+        self, pairs: list[tuple[str, str]], contexts: Mapping[str, list[int]]
+    ) -> dict[tuple[str, str], list[int]]:
+        """What continuations become behind long contexts, without encoding those again.
+
+        A tokenizer that first splits text into words encodes what follows the last words of a
+        context without regard to what precedes them. So these words, together with a continuation,
+        are encoded in place of the whole; where they end differently than their context does, and
+        on a sample where the result differs, the whole is encoded after all.
+        """
+        if not self.splits_words:
+            return {}
+        tails = {context: tail for context in contexts if (tail := last_words(context))}
+        ends = self.encode_all(tails.values(), False)
+        fitting = {
+            context: tail
+            for context, tail in tails.items()
+            if contexts[context][-len(ends[tail]) :] == ends[tail]
+        }
+        asked = [pair for pair in dict.fromkeys(pairs) if pair[0] in fitting]
+        joined = self.encode_all((fitting[context] + rest for context, rest in asked), False)
+        known = {
+            (context, rest): joined[fitting[context] + rest][len(ends[fitting[context]]) :]
+            for context, rest in asked
+        }
+        sample = asked[:: max(1, len(asked) // SAMPLE)]
+        whole = self.encode_all(context + rest for context, rest in sample)
+        for context, rest in sample:
+            if whole[context + rest][len(contexts[context]) :] != known[context, rest]:
+                self.splits_words = False
+                return {}
+        return known
+
+
+#: Steps before the merging of letters that look at words and their neighbours only.
+WORD_SPLITTERS = {"ByteLevel", "Split", "Digits", "Whitespace", "WhitespaceSplit", "Punctuation"}
+LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}
+LONG = 160
+WORD = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
+
+
+def splits_words(tokenizer: Any) -> bool:
+    """Whether a tokenizer splits text into words before it encodes each by itself."""
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    try:
+        form = json.loads(core.to_str())  # type: ignore[union-attr]
+    except (AttributeError, ValueError):
+        return False
+
+    def kinds(step: Any) -> set[str]:
+        if not step:
+            return set()
+        inner = step.get("pretokenizers") or step.get("normalizers")
+        return set().union(*map(kinds, inner)) if inner else {step["type"]}
+
+    splitters = kinds(form.get("pre_tokenizer"))
+    return (
+        bool(splitters)
+        and splitters <= WORD_SPLITTERS
+        and kinds(form.get("normalizer")) <= LOCAL_NORMALIZERS
+    )
+
+
+def last_words(context: str) -> str:
+    """The end of a long context from a space between two words on; nothing if there is none."""
+    if len(context) < LONG:
+        return ""
+    end = context[-LONG:]
+    places = [match.start() for match in WORD.finditer(end, 0, LONG - 24)]
+    return end[places[-1] :] if places else ""
 
 
 def added_around(tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ from lm_eval.models.huggingface.scoring import (
 )
 
 logger = logging.getLogger(__name__)
+
+PORTION = 1 << 20
+"""Letters that are encoded at once, ahead of the device."""
 
 Encoded = tuple[tuple[str, str] | None, list[int], list[int]]
 
@@ -114,29 +118,21 @@ class HFLM(HuggingFaceModel):
         """Most requests at once; None leaves it to the token budget."""
         return None if self.batch_size == "auto" else int(self.batch_size)
 
-    def _scorers(self, windows: Sequence[Window]) -> Iterator[tuple[Scorer, list[int]]]:
-        """Which scorer takes which windows."""
-        everything = list(range(len(windows)))
-        common = (self._device, self.budget, self.vocabulary, self.max_requests)
+    def _tree_scorer(self) -> TreeScorer | None:
+        if self.backend != "causal" or not self.ways.tree or self._network is None:
+            return None
+        return TreeScorer(self._network, *self._limits(), self.ways.flash)
+
+    def _plain_scorer(self) -> Scorer:
         overridden = type(self)._model_call is not HuggingFaceModel._model_call
         if self.backend != "causal":
             call = self._model_call if overridden else None
-            yield (
-                EncoderDecoderScorer(self._model, *common, self.softmax_dtype, call),
-                everything,
-            )
-            return
-        ways = self.ways
-        network = self._network
-        if ways.tree and network is not None:
-            longest = ways.longest or self.max_length
-            fitting = [i for i in everything if len(windows[i][0]) <= longest]
-            if fitting:
-                yield TreeScorer(network, *common, ways.flash), fitting
-            everything = [i for i in everything if len(windows[i][0]) > longest]
-        if everything:
-            logits = None if ways.apart else self._model_call
-            yield PlainScorer(network, *common, logits), everything
+            return EncoderDecoderScorer(self._model, *self._limits(), self.softmax_dtype, call)
+        logits = None if self.ways.apart else self._model_call
+        return PlainScorer(self._network, *self._limits(), logits)
+
+    def _limits(self) -> tuple[torch.device, Budget, int, int | None]:
+        return self._device, self.budget, self.vocabulary, self.max_requests
 
     # -- scoring ---------------------------------------------------------------------------------
 
@@ -153,39 +149,109 @@ class HFLM(HuggingFaceModel):
             return max(len(context), len(continuation)) > self.max_length
         return len(context) + len(continuation) > self.max_length + 1
 
-    def _score(self, windows: Sequence[Window]) -> Iterator[Numbered]:
-        fitted = [self._fit(*window) for window in windows]
-        for scorer, numbers in self._scorers(fitted):
-            try:
-                for place, score in scorer.score([fitted[i] for i in numbers]):
-                    yield numbers[place], score
-            except NotANumberError as error:
-                raise NotANumberError(numbers[error.number]) from None
+    def _fit_all(self, windows: Iterable[tuple[int, Window]]) -> dict[int, Window]:
+        """Fit numbered windows; those that read alike share what they read."""
+        read: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+        fitted = {}
+        for number, (context, continuation) in windows:
+            key = id(context), tuple(continuation[:-1])
+            if key in read:
+                fitted[number] = read[key], continuation[-len(read[key]) :]
+            else:
+                fitted[number] = self._fit(context, continuation)
+                read[key] = fitted[number][0]
+        return fitted
+
+    def _score(self, portions: Iterable[Iterable[tuple[int, Window]]]) -> Iterator[Numbered]:
+        """Score windows of context and continuation, each with its number."""
+        tree = self._tree_scorer()
+        others: dict[int, Window] = {}
+        longest = self.ways.longest or self.max_length
+
+        def shared() -> Iterator[dict[int, Window]]:
+            for portion in portions:
+                fitted = self._fit_all(portion)
+                long = [n for n, (read, _) in fitted.items() if tree is None or len(read) > longest]
+                others.update((n, fitted.pop(n)) for n in long)
+                yield fitted
+
+        if tree is not None:
+            yield from tree.score(shared())
+        else:
+            for _ in shared():
+                pass
+        if others:
+            yield from self._plain_scorer().score([others])
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        pairs = [request.args for request in requests]
-        if type(self).tok_encode is HuggingFaceModel.tok_encode:
-            windows = self.encoder.encode_pairs(
-                pairs, self.prefix_token_id, causal=self.backend == "causal"
-            )
-        else:
-            windows = [self._encode_request(*pair) for pair in pairs]
-        for request, window in zip(requests, windows, strict=True):
-            if not window[1]:
-                raise ModelError(
-                    f"{_named(request)}: the answer {request.args[1]!r} becomes no tokens behind "
-                    "its context, so it has no probability; check doc_to_choice and doc_to_target."
-                )
-            if self._too_long(*window):
-                self.truncated[str(request.task_name)] += 1
+        if (
+            type(self).tok_encode is not HuggingFaceModel.tok_encode
+            or type(self)._loglikelihood_tokens is not HFLM._loglikelihood_tokens
+        ):
+            return self._loglikelihood_by_parts(requests, disable_tqdm)
+        scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
+        quiet = disable_tqdm or self.rank != 0
+        with progress(len(requests), "Scoring continuations", disable=quiet) as bar:
+            try:
+                for i, score in self._score(self._encoded_ahead(requests)):
+                    scores[i] = score
+                    self.cache_hook.add_partial("loglikelihood", requests[i].args, score)
+                    bar.update(1)
+            except NotANumberError as error:
+                raise _no_number(requests[error.number]) from error
         self._tell_truncated(requests)
-        encoded = [(pair, *window) for pair, window in zip(pairs, windows, strict=True)]
+        return scores
+
+    def _loglikelihood_by_parts(
+        self, requests: list[Instance], disable_tqdm: bool
+    ) -> list[tuple[float, bool]]:
+        """The same through the methods that a subclass has replaced, one after the other."""
+        windows = [self._encode_request(*request.args) for request in requests]
+        self._look_over(requests, enumerate(windows))
+        encoded = [(r.args, *window) for r, window in zip(requests, windows, strict=True)]
         try:
             return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
         except NotANumberError as error:
             raise _no_number(requests[error.number]) from error
+
+    def _encoded_ahead(self, requests: list[Instance]) -> Iterator[list[tuple[int, Window]]]:
+        """Encode requests in portions, the next one while the device works on this one.
+
+        Portions are cut in the order of the texts, so that what is shared stays together.
+        """
+        texts = [request.args for request in requests]
+        prefix, causal = self.prefix_token_id, self.backend == "causal"
+
+        def encode(numbers: list[int]) -> list[tuple[int, Window]]:
+            pairs = [texts[i] for i in numbers]
+            windows = self.encoder.encode_pairs(pairs, prefix, causal=causal)
+            return list(zip(numbers, windows, strict=True))
+
+        portions = list(in_portions(texts))
+        with ThreadPoolExecutor(1) as ahead:
+            following = ahead.submit(encode, portions[0]) if portions else None
+            for portion in [*portions[1:], None]:
+                assert following is not None
+                found = following.result()
+                following = ahead.submit(encode, portion) if portion is not None else None
+                self._look_over(requests, found)
+                yield found
+
+    def _look_over(
+        self, requests: list[Instance], windows: Iterable[tuple[int, Window]]
+    ) -> None:
+        """Refuse answers without tokens; count requests that will lose some of theirs."""
+        for i, window in windows:
+            if not window[1]:
+                raise ModelError(
+                    f"{_named(requests[i])}: the answer {requests[i].args[1]!r} becomes no tokens "
+                    "behind its context, so it has no probability; check doc_to_choice and "
+                    "doc_to_target."
+                )
+            if self._too_long(*window):
+                self.truncated[str(requests[i].task_name)] += 1
 
     def _loglikelihood_tokens(
         self,
@@ -198,7 +264,7 @@ class HFLM(HuggingFaceModel):
         windows = [(context, continuation) for _, context, continuation in requests]
         quiet = disable_tqdm or self.rank != 0
         with progress(len(requests), "Scoring continuations", disable=quiet) as bar:
-            for i, score in self._score(windows):
+            for i, score in self._score([enumerate(windows)]):
                 scores[i] = score
                 asked = requests[i][0]
                 if asked is not None:
@@ -257,6 +323,22 @@ class HFLM(HuggingFaceModel):
                     self.max_length,
                     lost,
                 )
+
+
+def in_portions(texts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
+    """Numbers of texts in the order of their contexts, cut into portions that encode quickly."""
+    portion: list[int] = []
+    size, before = 0, None
+    for i in sorted(range(len(texts)), key=lambda i: texts[i]):
+        context, continuation = texts[i]
+        if context != before and size > PORTION:
+            yield portion
+            portion, size = [], 0
+        size += len(continuation) + (len(context) if context != before else 0)
+        portion.append(i)
+        before = context
+    if portion:
+        yield portion
 
 
 def _named(request: Instance) -> str:

@@ -85,15 +85,31 @@ def score_pieces(
     """Score wanted tokens from next-token scores that are made piece by piece."""
     logprobs, likeliest = [], []
     for first, last, begin, end in cuts:
-        logits = logits_of(first, last).to(dtype)
-        place, token = row[begin:end] - first, wanted[begin:end].to(logits.device)
-        place = place.to(logits.device)
-        found = logits[place, token]
-        top, best = logits.max(dim=-1)
-        total = logits.sub_(top[:, None]).exp_().sum(dim=-1, dtype=torch.float32)
-        logprobs.append((found - top[place]).float() - total.log()[place])
-        likeliest.append(best[place] == token)
+        logits = logits_of(first, last)
+        place = row[begin:end].to(logits.device) - first
+        token = wanted[begin:end].to(logits.device)
+        of_device = _score_on_cpu if logits.device.type == "cpu" else _score_on_device
+        found = of_device(logits.to(dtype) if dtype != torch.float32 else logits, place, token)
+        logprobs.append(found.logprob)
+        likeliest.append(found.likeliest)
     return Scores(torch.cat(logprobs), torch.cat(likeliest))
+
+
+def _score_on_device(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
+    """In as few passes over the scores as there are kernels for, and without waiting."""
+    logs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+    return Scores(logs[place, token], logits.argmax(dim=-1)[place] == token)
+
+
+def _score_on_cpu(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
+    """The same for a processor, where finding the place of a maximum is slow, the maximum is not."""
+    logits = logits.float()
+    found, top = logits[place, token], logits.amax(dim=-1)
+    likeliest = found == top[place]
+    hits = likeliest.nonzero()[:, 0]  # of equals the first is taken, as argmax does
+    likeliest[hits] = logits[place[hits]].argmax(dim=-1) == token[hits]
+    total = logits.sub_(top[:, None]).exp_().sum(dim=-1).log_()
+    return Scores(found - top[place] - total[place], likeliest)
 
 
 def pieces(row: Any, rows: int, at_once: int) -> list[tuple[int, int, int, int]]:

@@ -7,9 +7,10 @@ checked against, and what is left where a model cannot share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface.attention import configs_of, switched_on
 from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
-from lm_eval.models.huggingface.tree import Tree
+from lm_eval.models.huggingface.tree import Tree, send
 
 Score = tuple[float, bool]
 Numbered = tuple[int, Score]
@@ -58,7 +59,28 @@ class Launched:
 
 def stack(scores: Scores, order: Tensor | None = None) -> Tensor:
     both = torch.stack([scores.logprob.float(), scores.likeliest.float()])
-    return both if order is None else both[:, order]
+    return both if order is None else both[:, order.to(both.device)]
+
+
+class Reading(NamedTuple):
+    """Which hidden states are projected, each once, and what is read off them.
+
+    `row` is ascending, so that any piece of the rows is read by one stretch of it.
+    """
+
+    places: Any
+    row: Any
+    wanted: Any
+    back: Any
+    """Where each of the tokens asked for stands among `wanted`."""
+
+    @classmethod
+    def of(cls, places: Any, wanted: Any) -> Reading:
+        distinct, row = np.unique(places, return_inverse=True)
+        order = np.argsort(row, kind="stable")
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return cls(distinct, row[order], wanted[order], back)
 
 
 class Scorer:
@@ -73,49 +95,49 @@ class Scorer:
     def rows_at_once(self) -> int:
         return max(1, self.budget.logit_bytes // (4 * self.vocabulary))
 
-    def launches(self, windows: Sequence[Window], numbers: list[int]) -> Iterator[Launched]:
+    def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
         raise NotImplementedError
 
-    def score(self, windows: Sequence[Window]) -> Iterator[Numbered]:
-        """Score fitted windows: what is read, and the tokens that its last positions predict."""
-        left = dict.fromkeys(range(len(windows)))
-        while left:
-            pending: list[Launched] = []
-            ran_out: BaseException | None = None
-            try:
-                for launched in self.launches(windows, list(left)):
-                    pending.append(launched)
-                    if len(pending) > 1:
-                        yield from self._finish(pending.pop(0), left)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                ran_out = error.with_traceback(None)
-            for launched in pending:
-                yield from self._finish(launched, left)
-            if ran_out is not None:
-                if self.budget.tokens == 1:
-                    raise ModelError(
-                        "memory runs out even with one request at a time; use a smaller max_length, "
-                        f"a smaller dtype or more memory. ({ran_out})"
-                    ) from ran_out
-                self.budget.halve()
+    def score(self, portions: Iterable[Mapping[int, Window]]) -> Iterator[Numbered]:
+        """Score fitted windows by number: what is read, and what its last positions predict.
 
-    @staticmethod
-    def _finish(launched: Launched, left: dict[int, None]) -> Iterator[Numbered]:
-        for number, score in launched.finish():
-            if number in left:
-                del left[number]
-                yield number, score
+        Portions are asked for one by one, while the device works.
+        """
+        pending: deque[Launched] = deque()
+        for portion in portions:
+            left = dict(portion)
+            while left:
+                ran_out: BaseException | None = None
+                try:
+                    for launched in self.launches(dict(left)):
+                        pending.append(launched)
+                        for number in launched.numbers:
+                            del left[number]
+                        if len(pending) > 1:
+                            yield from pending.popleft().finish()
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    ran_out = error.with_traceback(None)
+                if ran_out is not None:
+                    while pending:
+                        yield from pending.popleft().finish()
+                    self._shrink(ran_out)
+        while pending:
+            yield from pending.popleft().finish()
+
+    def _shrink(self, ran_out: BaseException) -> None:
+        if self.budget.tokens == 1:
+            raise ModelError(
+                "memory runs out even with one request at a time; use a smaller max_length, a "
+                f"smaller dtype or more memory. ({ran_out})"
+            ) from ran_out
+        self.budget.halve()
 
     def send(self, *arrays: Any) -> list[Tensor]:
         """Arrays of integers to the device, in one copy."""
         whole = np.concatenate([np.asarray(array, dtype=np.int64) for array in arrays])
-        sent = torch.from_numpy(whole)
-        if self.device.type == "cuda":
-            sent = sent.pin_memory()
-        parts = sent.to(self.device, non_blocking=True)
-        return list(parts.split([len(array) for array in arrays]))
+        return list(send(whole, self.device).split([len(array) for array in arrays]))
 
 
 class TreeScorer(Scorer):
@@ -135,16 +157,18 @@ class TreeScorer(Scorer):
         self.max_requests = max_requests
         self.flash = flash
         self.configs = configs_of(network.trunk)
+        self.last: Tree | None = None
 
-    def launches(self, windows: Sequence[Window], numbers: list[int]) -> Iterator[Launched]:
-        before: Tree | None = None
+    def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
+        before = self.last = None
+        numbers = list(windows)
         for batch in plan_carried(
             [windows[n][0] for n in numbers],
             [len(windows[n][1]) for n in numbers],
             max_tokens=self.budget.tokens,
             max_requests=self.max_requests,
         ):
-            tree = before = Tree(batch, flash=self.flash, before=before)
+            self.last = tree = before = Tree(batch, flash=self.flash, before=before)
             asked = [numbers[i] for i in batch.requests]
             wanted = np.concatenate([windows[n][1] for n in asked])
             counts = [len(windows[n][1]) for n in asked]
@@ -152,17 +176,15 @@ class TreeScorer(Scorer):
 
     def run(self, tree: Tree, wanted: Any) -> Tensor:
         """Run one tree; gives the scores of its requests' tokens, request after request."""
-        nodes, row = np.unique(tree.batch.scored - tree.batch.given, return_inverse=True)
-        order = np.argsort(row, kind="stable")
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        tokens, position, rows, row_sorted, target, back_sent = self.send(
-            tree.tokens, tree.position, nodes, row[order], wanted[order], back
+        reading = Reading.of(tree.batch.scored - tree.batch.given, wanted)
+        tokens, position, rows, row, target, back = self.send(
+            tree.tokens, tree.position, *reading
         )
         with torch.inference_mode(), switched_on(self.configs, tree):
-            hidden = self.network.hidden(tokens[None], position[None])[0].index_select(0, rows)
-            cuts = pieces(row[order], len(nodes), self.rows_at_once)
-            return stack(self.network.score_rows(hidden, row_sorted, target, cuts), back_sent)
+            hidden = self.network.hidden(tokens[None], position[None])[0]
+            hidden = hidden.index_select(0, rows.to(hidden.device))
+            cuts = pieces(reading.row, len(reading.places), self.rows_at_once)
+            return stack(self.network.score_rows(hidden, row, target, cuts), back)
 
 
 class PlainScorer(Scorer):
@@ -186,9 +208,9 @@ class PlainScorer(Scorer):
         self.max_requests = max_requests
         self.logits = logits
 
-    def launches(self, windows: Sequence[Window], numbers: list[int]) -> Iterator[Launched]:
+    def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
         alike: dict[tuple[int, ...], list[int]] = {}
-        for n in numbers:
+        for n in windows:
             alike.setdefault(tuple(windows[n][0]), []).append(n)
         reads = sorted(alike, key=len, reverse=True)
         limit = self.budget.tokens
@@ -203,7 +225,7 @@ class PlainScorer(Scorer):
 
     def _launch(
         self,
-        windows: Sequence[Window],
+        windows: Mapping[int, Window],
         reads: list[tuple[int, ...]],
         alike: dict[tuple[int, ...], list[int]],
     ) -> Launched:
@@ -217,29 +239,25 @@ class PlainScorer(Scorer):
                 asked.append(n)
                 places.append(r * width + np.arange(len(read) - len(windows[n][1]), len(read)))
         wanted = np.concatenate([windows[n][1] for n in asked])
-        nodes, row = np.unique(np.concatenate(places), return_inverse=True)
-        order = np.argsort(row, kind="stable")
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        tokens, rows, row_sorted, target, back_sent = self.send(
-            padded.reshape(-1), nodes, row[order], wanted[order], back
-        )
-        cuts = pieces(row[order], len(nodes), self.rows_at_once)
+        reading = Reading.of(np.concatenate(places), wanted)
+        tokens, rows, row, target, back = self.send(padded.reshape(-1), *reading)
+        cuts = pieces(reading.row, len(reading.places), self.rows_at_once)
         with torch.inference_mode():
             batch = tokens.view(padded.shape)
             if self.logits is None and self.network is not None:
-                hidden = self.network.hidden(batch).flatten(0, 1).index_select(0, rows)
-                scores = self.network.score_rows(hidden, row_sorted, target, cuts)
+                hidden = self.network.hidden(batch).flatten(0, 1)
+                hidden = hidden.index_select(0, rows.to(hidden.device))
+                scores = self.network.score_rows(hidden, row, target, cuts)
             else:
                 assert self.logits is not None
                 every = self.logits(batch)
                 every = every[:, every.shape[1] - width :].flatten(0, 1)  # past virtual tokens
                 scores = score_pieces(
                     lambda a, b: every.index_select(0, rows[a:b].to(every.device)),
-                    row_sorted,
+                    row,
                     target,
                     cuts,
                     torch.float32 if self.network is None else self.network.softmax_dtype,
                 )
             counts = [len(windows[n][1]) for n in asked]
-            return Launched(asked, counts, stack(scores, back_sent))
+            return Launched(asked, counts, stack(scores, back))

@@ -43,13 +43,26 @@ class Part:
 
 @dataclass(frozen=True)
 class Block:
-    """A run of nodes, the keys it sees and their distance (negative: not an ancestor)."""
+    """A run of nodes and the keys it sees; without a mask it stands alone and is causal."""
 
     first: int
     last: int
-    keys: Tensor
-    visible: Tensor
-    distance: Tensor
+    keys: slice | Tensor
+    visible: Tensor | None = None
+    distance: Tensor | None = None
+
+    def take(self, x: Tensor) -> Tensor:
+        """The block's own of all keys or values."""
+        return x[:, :, self.keys] if isinstance(self.keys, slice) else x.index_select(2, self.keys)
+
+    def mask(self, form: Form, dtype: torch.dtype) -> Tensor | None:
+        """Which keys each node sees under a layer's form: for softcaps as truth, else to be added."""
+        if self.visible is None or self.distance is None:
+            return None
+        seen = self.visible if form.window is None else self.visible & (self.distance < form.window)
+        if form.softcap is not None:
+            return seen
+        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
 class Tree:
@@ -59,12 +72,14 @@ class Tree:
         self.batch = batch
         self.kept: KeysValues = {}
         self._given: KeysValues = before.kept if before is not None and batch.given else {}
+        self.layers: set[nn.Module] = set()
+        """The layers that have attended over this tree."""
         self._flash = flash
         # By device, as a model may lie on several.
         self._keep: dict[torch.device, Tensor] = {}
         self._parts: dict[torch.device, list[Part]] = {}
         self._blocks: dict[torch.device, list[Block]] = {}
-        self._masks: dict[tuple[torch.device, int | None], list[Tensor]] = {}
+        self._masks: dict[tuple[torch.device, int | None, bool], list[Tensor | None]] = {}
 
     @property
     def tokens(self) -> Ints:
@@ -76,6 +91,7 @@ class Tree:
         return self.batch.position[self.batch.given :]
 
     def attend(self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        self.layers.add(layer)
         if layer in self._given:
             known_k, known_v = self._given[layer]
             k, v = torch.cat([known_k, k], dim=2), torch.cat([known_v, v], dim=2)
@@ -157,49 +173,67 @@ class Tree:
     def _by_blocks(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
         if q.device not in self._blocks:
             self._blocks[q.device] = self._make_blocks(q.device)
-        blocks, masks = self._blocks[q.device], self._visible(q.device, form.window)
-        mixed = [
-            masked_attention(
-                q[:, :, block.first : block.last],
-                k.index_select(2, block.keys),
-                v.index_select(2, block.keys),
-                visible,
-                form,
+        blocks = self._blocks[q.device]
+        key = q.device, form.window, form.softcap is None
+        if key not in self._masks:
+            self._masks[key] = [block.mask(form, q.dtype) for block in blocks]
+        mixed = []
+        for block, visible in zip(blocks, self._masks[key], strict=True):
+            # Alone and inside the window, a run needs no mask; a mask costs twice the time.
+            causal = visible is None
+            if causal and form.window is not None and block.last - block.first > form.window:
+                visible, causal = _windowed(block.last - block.first, form.window, q.device), False
+            own = q[:, :, block.first : block.last]
+            mixed.append(
+                masked_attention(own, block.take(k), block.take(v), visible, form, causal=causal)
             )
-            for block, visible in zip(blocks, masks, strict=True)
-        ]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=2)
 
-    def _visible(self, device: torch.device, window: int | None) -> list[Tensor]:
-        if (device, window) not in self._masks:
-            self._masks[device, window] = [
-                block.visible if window is None else block.visible & (block.distance < window)
-                for block in self._blocks[device]
-            ]
-        return self._masks[device, window]
-
     def _make_blocks(self, device: torch.device) -> list[Block]:
-        """Cut where the tree is shallow, so that few ancestors reach over the cut."""
+        """Long runs that begin a text stand alone. The rest is cut where the tree is shallow, so
+        that few ancestors reach over the cut.
+        """
         batch, given = self.batch, self.batch.given
         total = len(batch.tokens)
         size = BLOCK.get(device.type, BLOCK["other"])
+        alone = {
+            first: last
+            for first, last in unbranched_runs(batch)
+            if batch.parent[first] < 0 and last - first >= size
+        }
         blocks: list[Block] = []
         first = given
         while first < total:
+            if first in alone:
+                last = alone[first]
+                blocks.append(Block(first - given, last - given, slice(first, last)))
+                first = last
+                continue
             window = batch.position[first + size : first + 2 * size]
             last = first + size + int(window.argmin()) if len(window) else total
+            last = min([last, *(start for start in alone if first < start < last)])
             keys = np.concatenate([ancestors(batch, first), np.arange(first, last)])
             node = np.arange(first, last)[:, None]
             visible = (keys <= node) & (node < batch.end[keys])
             distance = batch.position[node] - batch.position[keys]
-            sent = (send(array, device) for array in (keys, visible, distance))
-            blocks.append(Block(first - given, last - given, *sent))
+            straight = keys[-1] - keys[0] + 1 == len(keys)
+            which = slice(int(keys[0]), last) if straight else send(keys, device)
+            sent = send(visible, device), send(distance, device)
+            blocks.append(Block(first - given, last - given, which, *sent))
             first = last
         return blocks
 
 
+def _windowed(count: int, window: int, device: torch.device) -> Tensor:
+    """The mask of a text by itself, each token seeing so many before it."""
+    every = torch.ones(count, count, dtype=torch.bool, device=device)
+    return every.tril().triu(1 - window)
+
+
 def send(array: Any, device: torch.device) -> Tensor:
-    return torch.from_numpy(array).to(device, non_blocking=True)
+    """To a device without waiting for what it is doing, which takes page-locked memory."""
+    sent = torch.from_numpy(array)
+    return sent.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sent
 
 
 def ancestors(batch: Batch, node: int) -> Ints:
