@@ -137,9 +137,7 @@ def move_spaces(context: str, continuation: str) -> tuple[str, str]:
     return stripped, context[len(stripped) :] + continuation
 
 
-def split_pair(
-    whole: list[int], context: list[int], prefix: int
-) -> tuple[list[int], list[int]]:
+def split_pair(whole: list[int], context: list[int], prefix: int) -> tuple[list[int], list[int]]:
     """Split jointly encoded tokens where the context's tokens end.
 
     Without a context the prefix token takes its place, unless the text begins with it already.

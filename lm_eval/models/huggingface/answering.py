@@ -147,7 +147,7 @@ class Generator:
         memory = ROW_BYTES
         if kind == "cuda":
             memory = torch.cuda.mem_get_info(lm.device)[0] // 4
-        fitting = memory // (pairs * width * length * lm.model.dtype.itemsize)
+        fitting: int = memory // (pairs * width * length * lm.model.dtype.itemsize)
         return max(1, min(fitting, MOST_ROWS.get(kind, MOST_ROWS["other"])))
 
     # -- our own loop ----------------------------------------------------------------------------

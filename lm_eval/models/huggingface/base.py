@@ -317,7 +317,10 @@ class HuggingFaceModel(TemplateLM):
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.mixed_precision_dtype is None:
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=self.mixed_precision_dtype)
+        cast: contextlib.AbstractContextManager[Any] = torch.autocast(
+            self.device.type, dtype=self.mixed_precision_dtype
+        )
+        return cast
 
     def _model_call(
         self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None

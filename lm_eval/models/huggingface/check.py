@@ -162,7 +162,9 @@ def decoding_differs(
     try:
         with torch.inference_mode():
             rows = Rows([len(prompt) for prompt in prompts], 2, flash=flash)
-            prefill(network, rows, prompts, [[i] for i in range(len(prompts))], budget.tokens, device)
+            prefill(
+                network, rows, prompts, [[i] for i in range(len(prompts))], budget.tokens, device
+            )
             for back in (2, 1):
                 tokens = torch.tensor([[text[-back]] for text in texts], device=device)
                 found = rows.step(network, tokens)
@@ -172,11 +174,12 @@ def decoding_differs(
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     for row, text in zip(found, texts, strict=True):
         with torch.inference_mode():
-            expected = torch.log_softmax(logits(torch.tensor([text], device=device))[0, -1].float(), -1)
+            expected = torch.log_softmax(
+                logits(torch.tensor([text], device=device))[0, -1].float(), -1
+            )
         likely = expected.topk(min(50, len(expected))).indices
         ours = torch.log_softmax(row.float(), -1).to(expected.device)
         worst = float((ours - expected)[likely].abs().max())
         if not worst <= tolerance:
             return f"decoding differs by {worst:.2g} a token"
     return ""
-

@@ -70,7 +70,9 @@ class TextEncoder:
         moved = [
             move_spaces(context, rest) if context else (context, rest) for context, rest in pairs
         ]
-        bare = self.encode_all((rest for context, rest in moved if not causal or not context), False)
+        bare = self.encode_all(
+            (rest for context, rest in moved if not causal or not context), False
+        )
         contexts = self.encode_all(context for context, _ in moved if context)
         known = self._behind_long_contexts(moved, contexts) if causal else {}
         left = [pair for pair in moved if causal and pair[0] and pair not in known]
@@ -131,9 +133,9 @@ WORD = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 
 def splits_words(tokenizer: Any) -> bool:
     """Whether a tokenizer splits text into words before it encodes each by itself."""
-    core = getattr(tokenizer, "backend_tokenizer", None)
+    core: Any = getattr(tokenizer, "backend_tokenizer", None)
     try:
-        form = json.loads(core.to_str())  # type: ignore[union-attr]
+        form = json.loads(core.to_str())
     except (AttributeError, ValueError):
         return False
 
@@ -176,7 +178,7 @@ def quick_encoder(tokenizer: Any, sample: list[str]) -> Encode:
     def slow(texts: list[str]) -> list[list[int]]:
         return [list(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
 
-    core = getattr(tokenizer, "backend_tokenizer", None)
+    core: Any = getattr(tokenizer, "backend_tokenizer", None)
     if not hasattr(core, "encode_batch_fast"):
         return slow
     core.no_padding()

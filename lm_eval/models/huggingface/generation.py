@@ -60,7 +60,9 @@ class Answers:
         old, self.length = self.length, self.length + tokens.shape[1]
         self.written[self.live, old : self.length] = tokens
         final = self.length == self.written.shape[1]
-        tails = self._decode([self.written[i, max(0, old - self.ending.reach) : self.length] for i in self.live])
+        tails = self._decode(
+            [self.written[i, max(0, old - self.ending.reach) : self.length] for i in self.live]
+        )
         finished = []
         for i, new, tail in zip(self.live, tokens.tolist(), tails, strict=True):
             ended = any(token in self.ending.tokens for token in new)
@@ -75,7 +77,9 @@ class Answers:
     def text(self, i: int) -> str:
         """An answer's text up to the token that ended it."""
         tokens = self.written[i, : self.length].tolist()
-        end = next((n for n, token in enumerate(tokens) if token in self.ending.tokens), len(tokens))
+        end = next(
+            (n for n, token in enumerate(tokens) if token in self.ending.tokens), len(tokens)
+        )
         return str(self.tokenizer.decode(tokens[:end], skip_special_tokens=True))
 
     def _decode(self, rows: list[Any]) -> list[str]:

@@ -30,7 +30,9 @@ def choose_device(device: str | torch.device | None) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
-        raise ConfigError(f"device {device!r} is none that torch knows: cuda, cuda:1, cpu, mps …") from error
+        raise ConfigError(
+            f"device {device!r} is none that torch knows: cuda, cuda:1, cpu, mps …"
+        ) from error
     if chosen.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
@@ -67,7 +69,9 @@ def explain(error: Exception, what: str, name: str) -> ModelError:
         return ModelError(f"there is no {what} {name!r}: no such folder.")
     if isinstance(error, (ImportError, TypeError)):
         return ModelError(f"the {what} {name!r} cannot be loaded: {reason}")
-    offline = any(os.environ.get(v, "0") not in ("", "0") for v in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    offline = any(
+        os.environ.get(v, "0") not in ("", "0") for v in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    )
     unreachable = offline or "couldn't connect" in str(error).lower()
     if unreachable:
         return ModelError(
@@ -165,7 +169,9 @@ def _add_delta(model: Any, make: Any, name: str, options: dict[str, Any]) -> Non
     differences = other.state_dict()
     for key, weight in model.state_dict().items():
         if key not in differences:
-            raise ModelError(f"the delta weights {name!r} have no {key}; they belong to another model.")
+            raise ModelError(
+                f"the delta weights {name!r} have no {key}; they belong to another model."
+            )
         if differences[key].shape != weight.shape:
             raise ModelError(
                 f"the delta weights {name!r} have {key} of shape {tuple(differences[key].shape)}, "

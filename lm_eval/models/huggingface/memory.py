@@ -9,7 +9,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-TOKENS = {"cpu": 2048, "cuda": 16384, "other": 4096}
+TOKENS = {"cpu": 2048, "cuda": 24576, "other": 4096}
 """Tokens a forward pass is given. On a GPU fewer leave it waiting for launches."""
 LOGIT_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20, "other": 128 << 20}
 """Most memory for next-token scores (float32) at once; a processor works best inside its cache."""

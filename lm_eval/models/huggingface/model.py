@@ -31,7 +31,8 @@ from lm_eval.models.huggingface.scoring import (
 logger = logging.getLogger(__name__)
 
 PORTION = 1 << 20
-"""Letters that are encoded at once, ahead of the device."""
+FIRST_PORTION = 1 << 17
+"""Letters that are encoded at once, ahead of the device: few first, so that it can begin."""
 
 Encoded = tuple[tuple[str, str] | None, list[int], list[int]]
 
@@ -239,9 +240,7 @@ class HFLM(HuggingFaceModel):
                 self._look_over(requests, found)
                 yield found
 
-    def _look_over(
-        self, requests: list[Instance], windows: Iterable[tuple[int, Window]]
-    ) -> None:
+    def _look_over(self, requests: list[Instance], windows: Iterable[tuple[int, Window]]) -> None:
         """Refuse answers without tokens; count requests that will lose some of theirs."""
         for i, window in windows:
             if not window[1]:
@@ -328,12 +327,12 @@ class HFLM(HuggingFaceModel):
 def in_portions(texts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
     """Numbers of texts in the order of their contexts, cut into portions that encode quickly."""
     portion: list[int] = []
-    size, before = 0, None
+    size, most, before = 0, FIRST_PORTION, None
     for i in sorted(range(len(texts)), key=lambda i: texts[i]):
         context, continuation = texts[i]
-        if context != before and size > PORTION:
+        if context != before and size > most:
             yield portion
-            portion, size = [], 0
+            portion, size, most = [], 0, min(2 * most, PORTION)
         size += len(continuation) + (len(context) if context != before else 0)
         portion.append(i)
         before = context

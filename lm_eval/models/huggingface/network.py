@@ -102,7 +102,7 @@ def _score_on_device(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
 
 
 def _score_on_cpu(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
-    """The same for a processor, where finding the place of a maximum is slow, the maximum is not."""
+    """The same for a processor, where the place of a maximum takes longer to find than itself."""
     logits = logits.float()
     found, top = logits[place, token], logits.amax(dim=-1)
     likeliest = found == top[place]

@@ -70,7 +70,9 @@ class Rows:
             self._index[device] = torch.arange(len(used), device=device), used - 1, used
         return self._index[device]
 
-    def _by_flash(self, q: Tensor, keys: Tensor, values: Tensor, used: Tensor, form: Form) -> Tensor:
+    def _by_flash(
+        self, q: Tensor, keys: Tensor, values: Tensor, used: Tensor, form: Form
+    ) -> Tensor:
         count = len(self.lengths)
         every = torch.arange(count + 1, device=q.device, dtype=torch.int32)
         window = {} if form.window is None else {"window_size_left": form.window - 1}

@@ -24,6 +24,9 @@ from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
 from lm_eval.models.huggingface.tree import Tree, send
 
+AHEAD = 3
+"""Batches that are launched before the oldest one's scores are waited for."""
+
 Score = tuple[float, bool]
 Numbered = tuple[int, Score]
 
@@ -84,7 +87,7 @@ class Reading(NamedTuple):
 
 
 class Scorer:
-    """Runs batches one ahead of reading their scores, so that the device need not wait."""
+    """Runs batches ahead of reading their scores, so that the device need not wait."""
 
     def __init__(self, device: torch.device, budget: Budget, vocabulary: int) -> None:
         self.device = device
@@ -113,7 +116,7 @@ class Scorer:
                         pending.append(launched)
                         for number in launched.numbers:
                             del left[number]
-                        if len(pending) > 1:
+                        if len(pending) > AHEAD:
                             yield from pending.popleft().finish()
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
@@ -177,9 +180,7 @@ class TreeScorer(Scorer):
     def run(self, tree: Tree, wanted: Any) -> Tensor:
         """Run one tree; gives the scores of its requests' tokens, request after request."""
         reading = Reading.of(tree.batch.scored - tree.batch.given, wanted)
-        tokens, position, rows, row, target, back = self.send(
-            tree.tokens, tree.position, *reading
-        )
+        tokens, position, rows, row, target, back = self.send(tree.tokens, tree.position, *reading)
         with torch.inference_mode(), switched_on(self.configs, tree):
             hidden = self.network.hidden(tokens[None], position[None])[0]
             hidden = hidden.index_select(0, rows.to(hidden.device))

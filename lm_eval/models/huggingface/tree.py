@@ -22,7 +22,7 @@ from lm_eval.models.huggingface.attention import Form, masked_attention
 
 KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
 
-BLOCK = {"cpu": 192, "other": 1024}
+BLOCK = {"cpu": 96, "other": 1024}
 """Least nodes of a tree that attend together under a mask."""
 GATHERED_KEYS = 1 << 18
 """Most keys gathered for one call of the flash kernel, which bounds its memory."""
@@ -56,13 +56,15 @@ class Block:
         return x[:, :, self.keys] if isinstance(self.keys, slice) else x.index_select(2, self.keys)
 
     def mask(self, form: Form, dtype: torch.dtype) -> Tensor | None:
-        """Which keys each node sees under a layer's form: for softcaps as truth, else to be added."""
+        """Which keys each node sees under a layer's form: truths for softcaps, else addends."""
         if self.visible is None or self.distance is None:
             return None
         seen = self.visible if form.window is None else self.visible & (self.distance < form.window)
         if form.softcap is not None:
             return seen
-        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(
+            ~seen, -torch.inf
+        )
 
 
 class Tree:
@@ -165,8 +167,15 @@ class Tree:
         starts = np.cumsum([0, *lengths]).astype(np.int32)
         key_starts = np.cumsum([0, *counts]).astype(np.int32)
         keys = np.concatenate([keys for _, _, keys in runs])
-        sent = (send(array, device) for array in (keys, starts, key_starts))
-        return Part(runs[0][0] - given, runs[-1][1] - given, *sent, max(lengths), max(counts))
+        return Part(
+            first=runs[0][0] - given,
+            last=runs[-1][1] - given,
+            keys=send(keys, device),
+            starts=send(starts, device),
+            key_starts=send(key_starts, device),
+            longest=max(lengths),
+            most_keys=max(counts),
+        )
 
     # -- blocks under masks --------------------------------------------------------------------
 
