@@ -4,9 +4,10 @@ usage: python benchmarks/huggingface.py [PUBLISHED_VENV] [--data FOLDER] [--toke
                                         [--batch N] [--only NAME …] [--rounds N]
 
 Both harnesses get the very same requests, made from real rows, on one randomly initialised Llama of
-13 million parameters in float32 on one core of the processor (OMP_NUM_THREADS for more). The data are parquet files laid out as the hub
-names them (`<org>/<name>/<config>/<split>.parquet`); FOLDER is ../shared/data by default. Each
-measurement is a process of its own; ours runs with its defaults, the published one with batch N.
+13 million parameters in float32, on one core of the processor (set OMP_NUM_THREADS for more). The
+data are parquet files laid out as the hub names them (`<org>/<name>/<config>/<split>.parquet`);
+FOLDER is ../shared/data by default. Each measurement is a process of its own; ours runs with its
+defaults, the published one with batch N.
 """
 
 from __future__ import annotations
@@ -191,7 +192,8 @@ def main() -> None:
         print(
             f"{WORK[name][1]:27} published {model[0]:6.1f} s {peak[0]:5.0f} MB   "
             f"ours {model[1]:6.1f} s {peak[1]:5.0f} MB   {model[0] / model[1]:.1f} times faster, "
-            f"memory 1/{peak[0] / peak[1]:.1f}, {distance(theirs[0]['answers'], ours[0]['answers'])}",
+            f"memory 1/{peak[0] / peak[1]:.1f}, "
+            f"{distance(theirs[0]['answers'], ours[0]['answers'])}",
             flush=True,
         )
 

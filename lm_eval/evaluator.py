@@ -59,7 +59,8 @@ def evaluate_tasks(
     check_fit(run, lm, tasks)
     for name, task in tasks.items():
         build_requests(run, lm, name, task)
-    answer(lm, [request for task in tasks.values() for request in task.instances])
+    if not answer(lm, [request for task in tasks.values() for request in task.instances]):
+        return None  # one of several processes, and not the one that collects
     chosen = run.samples or {}
     scores = {name: score(task, chosen.get(name)) for name, task in tasks.items()}
     return summarise(scores, groups, run.bootstrap_iters, run.log_samples)
@@ -94,11 +95,6 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """Refuse, before anything is asked, what this model or this run cannot do."""
-    if getattr(lm, "world_size", 1) > 1:
-        raise ModelError(
-            f"{type(lm).__name__} runs in {lm.world_size} processes, which this version cannot "
-            "share the work among yet; start one."
-        )
     if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
         raise ModelError(
             f"{type(lm).__name__} has no chat template; run without --apply_chat_template."

@@ -69,15 +69,13 @@ def explain(error: Exception, what: str, name: str) -> ModelError:
         return ModelError(f"there is no {what} {name!r}: no such folder.")
     if isinstance(error, (ImportError, TypeError)):
         return ModelError(f"the {what} {name!r} cannot be loaded: {reason}")
-    offline = any(
-        os.environ.get(v, "0") not in ("", "0") for v in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    )
-    unreachable = offline or "couldn't connect" in str(error).lower()
-    if unreachable:
+    switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    offline = any(os.environ.get(switch, "0") not in ("", "0") for switch in switches)
+    if offline or "couldn't connect" in str(error).lower():
+        why = "is switched off (HF_HUB_OFFLINE)" if offline else "cannot be reached"
         return ModelError(
             f"there is no {what} {name!r} here: no such folder, nothing of that name in the local "
-            f"cache, and the hub {'is switched off (HF_HUB_OFFLINE)' if offline else 'cannot be reached'}. "
-            "Give the path of a folder, or download it first."
+            f"cache, and the hub {why}. Give the path of a folder, or download it first."
         )
     return ModelError(
         f"the hub has no {what} {name!r}, or not for you: check the name, the revision and "
@@ -123,9 +121,8 @@ def load_model(
         options["offload_folder"] = offload_folder
         if memory := memory_map(max_memory_per_gpu, max_cpu_memory):
             options["max_memory"] = memory
-    elif options.get("quantization_config") is not None or "tp_plan" in options:
-        if "tp_plan" not in options:
-            options["device_map"] = {"": str(device)}
+    elif options.get("quantization_config") is not None and "tp_plan" not in options:
+        options["device_map"] = {"": str(device)}
     placed = "device_map" in options or "tp_plan" in options
     try:
         model = make.from_pretrained(name, **options)

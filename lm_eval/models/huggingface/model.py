@@ -18,7 +18,7 @@ from lm_eval.models.huggingface.answering import Generator
 from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.check import Ways, check_ways
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
-from lm_eval.models.huggingface.memory import Budget
+from lm_eval.models.huggingface.memory import Budget, without_collector
 from lm_eval.models.huggingface.network import Network, text_config
 from lm_eval.models.huggingface.scoring import (
     NotANumberError,
@@ -194,7 +194,8 @@ class HFLM(HuggingFaceModel):
             return self._loglikelihood_by_parts(requests, disable_tqdm)
         scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         quiet = disable_tqdm or self.rank != 0
-        with progress(len(requests), "Scoring continuations", disable=quiet) as bar:
+        bar_of = progress(len(requests), "Scoring continuations", disable=quiet)
+        with bar_of as bar, without_collector():
             try:
                 for i, score in self._score(self._encoded_ahead(requests)):
                     scores[i] = score

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lm_eval.models.huggingface.kernels import reduce_rows
+
 
 class Scores(NamedTuple):
     """For wanted tokens: their log-probabilities, and whether each was the likeliest."""
@@ -97,8 +99,8 @@ def score_pieces(
 
 def _score_on_device(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
     """In as few passes over the scores as there are kernels for, and without waiting."""
-    logs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-    return Scores(logs[place, token], logits.argmax(dim=-1)[place] == token)
+    total, best = reduce_rows(logits)
+    return Scores(logits[place, token].float() - total[place], best[place] == token)
 
 
 def _score_on_cpu(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
