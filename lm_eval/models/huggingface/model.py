@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,7 +22,6 @@ from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.memory import Budget, without_collector
 from lm_eval.models.huggingface.network import Network, text_config
 from lm_eval.models.huggingface.scoring import (
-    NotANumberError,
     Numbered,
     PlainScorer,
     Scorer,
@@ -164,25 +164,36 @@ class HFLM(HuggingFaceModel):
         return fitted
 
     def _score(self, portions: Iterable[Iterable[tuple[int, Window]]]) -> Iterator[Numbered]:
-        """Score windows of context and continuation, each with its number."""
+        """Score windows of context and continuation, each with its number.
+
+        Whatever the tree does not take goes the plain way afterwards: windows longer than can be
+        shared, and those whose score was no number. In a tree one request's NaN reaches its
+        neighbours, since nothing times NaN is NaN; by itself each shows whose it was.
+        """
         tree = self._tree_scorer()
-        others: dict[int, Window] = {}
         longest = self.ways.longest or self.max_length
+        waiting: dict[int, Window] = {}
+        others: dict[int, Window] = {}
 
         def shared() -> Iterator[dict[int, Window]]:
             for portion in portions:
                 fitted = self._fit_all(portion)
                 long = [n for n, (read, _) in fitted.items() if tree is None or len(read) > longest]
                 others.update((n, fitted.pop(n)) for n in long)
+                waiting.update(fitted)
                 yield fitted
 
-        if tree is not None:
-            yield from tree.score(shared())
-        else:
-            for _ in shared():
-                pass
+        for number, score in tree.score(shared()) if tree is not None else _exhaust(shared()):
+            window = waiting.pop(number)
+            if math.isnan(score[0]):
+                others[number] = window
+            else:
+                yield number, score
         if others:
-            yield from self._plain_scorer().score([others])
+            for number, score in self._plain_scorer().score([others]):
+                if math.isnan(score[0]):
+                    raise NotANumberError(number)
+                yield number, score
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
@@ -323,6 +334,20 @@ class HFLM(HuggingFaceModel):
                     self.max_length,
                     lost,
                 )
+
+
+class NotANumberError(ModelError):
+    """The model's answer to one request is not a number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"the model's scores of request {number} are not numbers (NaN).")
+        self.number = number
+
+
+def _exhaust(portions: Iterable[Any]) -> Iterator[Numbered]:
+    """Ask for all portions, and answer nothing."""
+    for _ in portions:
+        yield from ()
 
 
 def in_portions(texts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:

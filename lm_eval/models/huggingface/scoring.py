@@ -31,14 +31,6 @@ Score = tuple[float, bool]
 Numbered = tuple[int, Score]
 
 
-class NotANumberError(Exception):
-    """The model's answer to one request is not a number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"request {number}")
-        self.number = number
-
-
 @dataclass
 class Launched:
     """A batch under way: which requests, how many scored tokens each, and their scores."""
@@ -55,8 +47,6 @@ class Launched:
         sums = np.add.reduceat(found, begins)
         greedy = np.minimum.reduceat(likeliest, begins) > 0.5
         for number, total, every in zip(self.numbers, sums, greedy, strict=True):
-            if total != total:
-                raise NotANumberError(number)
             yield number, (float(total), bool(every))
 
 
