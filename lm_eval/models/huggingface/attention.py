@@ -119,6 +119,42 @@ def masked_attention(
     return mixed
 
 
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    starts: Tensor,
+    key_starts: Tensor,
+    longest: int,
+    most_keys: int,
+    form: Form,
+    used: Tensor | None = None,
+) -> Tensor:
+    """Attention of sequences laid end to end, (N, H, E) over (M, K, E), on a GPU in half precision.
+
+    The last query of a sequence sees all its keys, the one before it all but one, and so on.
+    `used` tells how many keys of each sequence count, where more are laid out.
+    """
+    extras: dict[str, Any] = {} if used is None else {"seqused_k": used}
+    if form.window is not None:
+        extras |= {"window_size_left": form.window - 1, "window_size_right": 0}
+    mixed: Tensor = torch.ops.aten._flash_attention_forward(
+        q,
+        k,
+        v,
+        starts,
+        key_starts,
+        longest,
+        most_keys,
+        0.0,
+        True,
+        False,
+        scale=form.scale,
+        **extras,
+    )[0]
+    return mixed
+
+
 def _softcapped(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form) -> Tensor:
     assert form.softcap is not None
     groups = q.shape[1] // k.shape[1]

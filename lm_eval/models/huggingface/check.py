@@ -58,8 +58,14 @@ def check_ways(
     max_length: int,
     *,
     share: bool = True,
+    full: Budget | None = None,
 ) -> Ways:
-    """Try each way on random tokens."""
+    """Try each way on random tokens.
+
+    On a GPU a batch of the `full` size is run too, so that memory which does not suffice shows,
+    and halves it, at the start.
+    """
+    full = full or Budget(device)
     if network is None:
         return Ways(reason="it cannot be taken apart into trunk and head")
     window = sliding_window(network.config)
@@ -94,11 +100,25 @@ def check_ways(
         problem = differs(scorer) or bypassed(scorer, network)
         problem = problem or decoding_differs(network, logits, windows, device, kernel, tolerance)
         if not problem:
+            if device.type == "cuda":
+                try_full_batch(
+                    TreeScorer(network, device, full, vocabulary, None, kernel), max_length
+                )
             longest = window if window is not None and not beyond else None
             return Ways(apart=True, tree=True, flash=kernel, longest=longest)
         if kernel:
             logger.info("The flash kernel is not used: %s.", problem)
     return Ways(apart=True, reason=problem)
+
+
+def try_full_batch(scorer: TreeScorer, max_length: int) -> None:
+    """Run as many random tokens as the budget allows, in requests of middling length."""
+    length = min(max_length, 128)
+    rng = np.random.default_rng(1)
+    texts = rng.integers(1, scorer.vocabulary, (max(1, scorer.budget.tokens // length), length))
+    windows = {i: (text[:-1], text[-length // 2 :]) for i, text in enumerate(texts.tolist())}
+    for _ in scorer.score([windows]):
+        pass
 
 
 def bypassed(scorer: TreeScorer, network: Network) -> str:

@@ -101,6 +101,7 @@ class HFLM(HuggingFaceModel):
             self.vocabulary,
             self.max_length,
             share=self.prefix_sharing,
+            full=self.budget,
         )
         if not found.tree and self.prefix_sharing:
             logger.warning(

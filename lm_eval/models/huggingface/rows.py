@@ -13,7 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch, plan_carried
-from lm_eval.models.huggingface.attention import Form, configs_of, masked_attention, switched_on
+from lm_eval.models.huggingface.attention import (
+    Form,
+    configs_of,
+    flash_attention,
+    masked_attention,
+    switched_on,
+)
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.tree import KeysValues, Tree, ancestors
 
@@ -75,10 +81,7 @@ class Rows:
     ) -> Tensor:
         count = len(self.lengths)
         every = torch.arange(count + 1, device=q.device, dtype=torch.int32)
-        window = {} if form.window is None else {"window_size_left": form.window - 1}
-        if window:
-            window["window_size_right"] = 0
-        mixed = torch.ops.aten._flash_attention_forward(
+        mixed = flash_attention(
             q[:, :, 0],
             keys.flatten(0, 1),
             values.flatten(0, 1),
@@ -86,13 +89,9 @@ class Rows:
             every * self.width,
             1,
             self.width,
-            0.0,
-            False,
-            False,
-            scale=form.scale,
-            seqused_k=used.to(torch.int32),
-            **window,
-        )[0]
+            form,
+            used.to(torch.int32),
+        )
         return mixed[:, :, None]
 
     def keep(self, rows: Sequence[int]) -> None:

@@ -1,15 +1,16 @@
 """The layout of a packed prefix tree on a device: who sees whom, for either kind of kernel.
 
-On a GPU each run of nodes without a branch is one sequence of a variable-length flash kernel; its
-keys are gathered along its ancestors, so the kernel sees what it would see were the request alone.
-Elsewhere nodes attend in blocks, each under a mask over the ancestors that reach into it and
-itself, and whatever lies between is never touched.
+On a GPU each chain of nodes from a branch to a leaf is one sequence of a variable-length flash
+kernel; its keys are gathered along its ancestors, so the kernel sees what it would see were the
+request alone. Elsewhere nodes attend in blocks, each under a mask over the ancestors that reach
+into it and itself, and whatever lies between is never touched.
 
 Keys and values of nodes that the next batch shares are kept here, layer by layer, and handed on.
 """
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch, Ints
-from lm_eval.models.huggingface.attention import Form, masked_attention
+from lm_eval.models.huggingface.attention import Form, flash_attention, masked_attention
 
 KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
 
@@ -116,11 +117,8 @@ class Tree:
         if q.device not in self._parts:
             self._parts[q.device] = self._make_parts(q.device)
         queries, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
-        window = {} if form.window is None else {"window_size_left": form.window - 1}
-        if window:
-            window["window_size_right"] = 0
         mixed = [
-            torch.ops.aten._flash_attention_forward(
+            flash_attention(
                 queries[part.first : part.last],
                 keys.index_select(0, part.keys),
                 values.index_select(0, part.keys),
@@ -128,29 +126,31 @@ class Tree:
                 part.key_starts,
                 part.longest,
                 part.most_keys,
-                0.0,
-                True,
-                False,
-                scale=form.scale,
-                **window,
-            )[0]
+                form,
+            )
             for part in self._parts[q.device]
         ]
         whole = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
         return whole.transpose(0, 1)[None]
 
     def _make_parts(self, device: torch.device) -> list[Part]:
-        """Runs of nodes, each with the keys of its ancestors gathered before its own."""
-        given = self.batch.given
+        """Chains of nodes, each with the keys of its ancestors gathered before its own."""
+        given, parent = self.batch.given, self.batch.parent
         parts: list[Part] = []
         held: list[tuple[int, int, Ints]] = []
         count = 0
-        seen_by: dict[int, Ints] = {}  # from the last node of a run to all that node sees
-        for first, last in unbranched_runs(self.batch):
-            parent = int(self.batch.parent[first])
-            above = np.arange(parent + 1) if parent < given else seen_by[parent]
+        starts: list[int] = []
+        keys_of: list[Ints] = []  # by chain: all its last node sees
+        for first, last in chains(self.batch):
+            above = np.arange(max(0, parent[first] + 1))
+            if parent[first] >= given:  # it hangs on an earlier chain, somewhere along it
+                chain = bisect.bisect_right(starts, parent[first]) - 1
+                length = (starts[chain + 1] if chain + 1 < len(starts) else first) - starts[chain]
+                before = len(keys_of[chain]) - length
+                above = keys_of[chain][: before + parent[first] - starts[chain] + 1]
             keys = np.concatenate([above, np.arange(first, last)])
-            seen_by[last - 1] = keys
+            starts.append(first)
+            keys_of.append(keys)
             if held and count + len(keys) > GATHERED_KEYS:
                 parts.append(self._part(held, device))
                 held, count = [], 0
@@ -207,7 +207,7 @@ class Tree:
         size = BLOCK.get(device.type, BLOCK["other"])
         alone = {
             first: last
-            for first, last in unbranched_runs(batch)
+            for first, last in chains(batch)
             if batch.parent[first] < 0 and last - first >= size
         }
         blocks: list[Block] = []
@@ -250,13 +250,12 @@ def ancestors(batch: Batch, node: int) -> Ints:
     return np.flatnonzero(batch.end[:node] > node)
 
 
-def unbranched_runs(batch: Batch) -> list[tuple[int, int]]:
-    """The stretches of not-given nodes that follow one another without a branch or a new root."""
+def chains(batch: Batch) -> list[tuple[int, int]]:
+    """The stretches of not-given nodes in which each node follows its parent.
+
+    A branch does not end a chain, its first child goes on: there is one chain for every leaf.
+    """
     given, total = batch.given, len(batch.tokens)
     nodes = np.arange(given, total)
-    # A run begins where a node does not follow its parent, or its parent has other children.
-    begins = (batch.parent[given:] != nodes - 1) | (nodes == given)
-    ends_at = batch.end[batch.parent[given:]]
-    begins |= (batch.parent[given:] >= 0) & (ends_at != batch.end[given:])
-    starts = nodes[begins]
+    starts = nodes[(batch.parent[given:] != nodes - 1) | (nodes == given)]
     return list(zip(starts.tolist(), [*starts[1:].tolist(), total], strict=True))
