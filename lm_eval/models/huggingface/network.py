@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lm_eval.models.huggingface.attention import configs_of
 from lm_eval.models.huggingface.kernels import reduce_rows
 
 
@@ -39,6 +40,7 @@ class Network:
         if self.head is None:
             raise TypeError("the model has no output embeddings")
         self.config: Any = text_config(inner.config)
+        self.configs = configs_of(self.trunk)
         self.softmax_dtype = softmax_dtype or torch.float32
         self.autocast = autocast
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from lm_eval.engine.plan import Batch, plan_carried
 from lm_eval.models.huggingface.attention import (
     Form,
-    configs_of,
     flash_attention,
     masked_attention,
     switched_on,
@@ -32,8 +31,7 @@ class Rows:
         self.lengths = np.array(lengths, dtype=np.int64)
         self.width = int(self.lengths.max()) + room
         self.cache: KeysValues = {}
-        self._flash = flash
-        self._position: dict[torch.device, Tensor] = {}
+        self.flash = flash
         self._index: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
 
     def write(self, layer: nn.Module, row: Tensor, column: Tensor, k: Tensor, v: Tensor) -> None:
@@ -47,10 +45,9 @@ class Rows:
     def step(self, network: Network, tokens: Tensor) -> Tensor:
         """Read one more token (B, 1) in every row; gives the next-token scores (B, V)."""
         position = torch.from_numpy(self.lengths).to(tokens.device)[:, None]
-        self._position.clear()
         self._index.clear()
         self.lengths = self.lengths + 1
-        with switched_on(configs_of(network.trunk), self):
+        with switched_on(network.configs, self):
             hidden = network.hidden(tokens, position)
         return network.logits(hidden[:, -1])
 
@@ -58,7 +55,7 @@ class Rows:
         row, column, used = self._places(q.device)
         self.write(layer, row, column, k[:, :, 0], v[:, :, 0])
         keys, values = self.cache[layer]
-        if self._flash and form.softcap is None:
+        if self.flash and form.softcap is None:
             return self._by_flash(q, keys, values, used, form)
         longest = int(self.lengths.max())
         place = torch.arange(longest, device=q.device)
@@ -145,15 +142,14 @@ def prefill(
     device: torch.device,
 ) -> Tensor:
     """Read prompts into the rows of their answers; gives the rows' next-token scores (B, V)."""
-    configs = configs_of(network.trunk)
     scores: dict[int, Tensor] = {}
     before: Tree | None = None
     for batch in plan_carried(prompts, [1] * len(prompts), max_tokens=max_tokens):
-        tree = before = _Reading(batch, rows, rows_of, rows._flash, before)
+        tree = before = _Reading(batch, rows, rows_of, rows.flash, before)
         tokens, position = (
             torch.from_numpy(part).to(device)[None] for part in (tree.tokens, tree.position)
         )
-        with switched_on(configs, tree):
+        with switched_on(network.configs, tree):
             hidden = network.hidden(tokens, position)[0]
         last = torch.from_numpy(batch.scored - batch.given).to(hidden.device)
         logits = network.logits(hidden.index_select(0, last))

@@ -19,7 +19,7 @@ from torch import Tensor
 from lm_eval.engine.plan import plan_carried
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window
-from lm_eval.models.huggingface.attention import configs_of, switched_on
+from lm_eval.models.huggingface.attention import switched_on
 from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
 from lm_eval.models.huggingface.tree import Tree, send
@@ -149,7 +149,6 @@ class TreeScorer(Scorer):
         self.network = network
         self.max_requests = max_requests
         self.flash = flash
-        self.configs = configs_of(network.trunk)
         self.last: Tree | None = None
 
     def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
@@ -171,7 +170,7 @@ class TreeScorer(Scorer):
         """Run one tree; gives the scores of its requests' tokens, request after request."""
         reading = Reading.of(tree.batch.scored - tree.batch.given, wanted)
         tokens, position, rows, row, target, back = self.send(tree.tokens, tree.position, *reading)
-        with torch.inference_mode(), switched_on(self.configs, tree):
+        with torch.inference_mode(), switched_on(self.network.configs, tree):
             hidden = self.network.hidden(tokens[None], position[None])[0]
             hidden = hidden.index_select(0, rows.to(hidden.device))
             cuts = pieces(reading.row, len(reading.places), self.rows_at_once)
