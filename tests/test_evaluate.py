@@ -248,7 +248,8 @@ def test_processes_answer_a_share_each_and_the_first_collects(colours: Folder) -
     second._rank, second._world_size = 1, 2
     handed: list[object] = []
     second.gather_object = lambda obj, dst=0: handed.append(obj)  # type: ignore[method-assign]
-    assert evaluated(colours, second, ["colours"]) is None
+    tasks = TaskManager(include_path=str(colours.path)).load("colours")
+    assert lm_eval.evaluate(second, tasks) is None
     assert len(second.asked) == 6
     first = painter()
     first._world_size = 2
