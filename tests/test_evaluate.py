@@ -12,6 +12,7 @@ import pytest
 import lm_eval
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
+from lm_eval.api.registry import model_registry
 from lm_eval.api.task import ConfigurableTask, MultipleChoiceTask, PerplexityTask
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.scripted import ScriptedLM
@@ -264,6 +265,12 @@ def test_a_process_that_fails_tells_the_one_that_collects(colours: Folder) -> No
     first.gather_object = lambda obj, dst=0: [obj, ([], "it fell over")]  # type: ignore[method-assign]
     with pytest.raises(ModelError, match="process 1: it fell over"):
         evaluated(colours, first, ["colours"])
+
+
+def test_a_backend_whose_package_is_missing_says_what_to_install(colours: Folder) -> None:
+    model_registry.register("needy", target="no_such_package_anywhere:Model")
+    with pytest.raises(ModelError, match=r"'needy' needs the package 'no_such_package_anywhere'"):
+        lm_eval.simple_evaluate("needy", tasks=["colours"], task_manager=manager(colours))
 
 
 def test_a_model_that_loses_answers_is_an_error(colours: Folder) -> None:
