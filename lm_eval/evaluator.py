@@ -88,7 +88,7 @@ def evaluate_tasks(
             build_requests(run, lm, name, task)
         data = {name: task.describe_data() for name, task in sorted(tasks.items())}
         hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
-    if folder is not None:
+    if folder is not None and getattr(lm, "rank", 0) == 0:
         folder.begin(run.settings(), {"model": model_identity(run, lm), "tasks": hashes})
     scores: dict[str, TaskScores] = {}
     doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
@@ -99,6 +99,8 @@ def evaluate_tasks(
             score_finished(run, lm, tasks, scores)
             if folder is not None and 0 < len(scores) < len(tasks):
                 folder.write_partial(summarise(scores, {}, doubt, keep_samples=False))
+    if getattr(lm, "rank", 0) != 0:
+        return None  # one of several processes, and not the one that collects
     with stages("score"), keeping_answers(run, tasks):
         results = summarise(scores, groups, doubt, run.log_samples)
     results["datasets"] = data
@@ -185,11 +187,6 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """Refuse, before anything is asked, what this model or this run cannot do."""
-    if getattr(lm, "world_size", 1) > 1:
-        raise ModelError(
-            f"{type(lm).__name__} runs in {lm.world_size} processes, which this version cannot "
-            "share the work among yet; start one."
-        )
     if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
         raise ModelError(
             f"{type(lm).__name__} has no chat template; run without --apply_chat_template."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,8 +125,11 @@ def run_and_report(run: RunConfig) -> None:
         with answers_kept(None):
             report(run, run_evaluation(run))
         return
-    check_writable(run.output_path)
     folder = RunFolder.of(run.output_path, model_name(run))
+    if int(os.environ.get("RANK", "0")) > 0:  # one of several processes; the first has the folder
+        run_evaluation(run, folder=folder)
+        return
+    check_writable(run.output_path)
     with folder.held(), answers_kept(folder.path):
         results = run_evaluation(run, folder=folder)
         if results is None:
