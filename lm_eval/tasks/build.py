@@ -28,8 +28,9 @@ from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, su
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import apply_format
 from lm_eval.prompts.promptsource import fan_out
+from lm_eval.tasks import packs
 from lm_eval.tasks.configurable import ConfigurableTask
-from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of
+from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of, offer_as_package
 
 logger = logging.getLogger(__name__)
 
@@ -165,6 +166,9 @@ class Builder:
 
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
         file = file_of(entry)
+        if (pack := packs.pack_of(entry.path)) is not None:
+            packs.trust(file.path)
+            offer_as_package(pack.tasks)
         try:
             values = self.configure(entry, file, overrides)
             make = values.pop("class", None)
