@@ -267,6 +267,13 @@ def test_a_process_that_fails_tells_the_one_that_collects(colours: Folder) -> No
         evaluated(colours, first, ["colours"])
 
 
+def test_a_model_that_cannot_gather_is_an_error(colours: Folder) -> None:
+    lm = painter()
+    lm._world_size = 2
+    with pytest.raises(ModelError, match="2 processes, but its gather_object brought"):
+        evaluated(colours, lm, ["colours"])
+
+
 def test_a_backend_whose_package_is_missing_says_what_to_install(
     colours: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
