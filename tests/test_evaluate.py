@@ -267,8 +267,17 @@ def test_a_process_that_fails_tells_the_one_that_collects(colours: Folder) -> No
         evaluated(colours, first, ["colours"])
 
 
-def test_a_backend_whose_package_is_missing_says_what_to_install(colours: Folder) -> None:
-    model_registry.register("needy", target="no_such_package_anywhere:Model")
+def test_a_model_that_cannot_gather_is_an_error(colours: Folder) -> None:
+    lm = painter()
+    lm._world_size = 2
+    with pytest.raises(ModelError, match="2 processes, but its gather_object brought"):
+        evaluated(colours, lm, ["colours"])
+
+
+def test_a_backend_whose_package_is_missing_says_what_to_install(
+    colours: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(model_registry._entries, "needy", "no_such_package_anywhere:Model")
     with pytest.raises(ModelError, match=r"'needy' needs the package 'no_such_package_anywhere'"):
         lm_eval.simple_evaluate("needy", tasks=["colours"], task_manager=manager(colours))
 

@@ -71,6 +71,11 @@ def _ask_share(
         raise failure
     if gathered is None:
         return None
+    if len(gathered) != lm.world_size:
+        raise ModelError(
+            f"{type(lm).__name__} says that it runs in {lm.world_size} processes, but its "
+            f"gather_object brought the answers of {len(gathered)}; it must bring them all."
+        )
     for rank, (_, problem) in enumerate(gathered):
         if problem:
             raise ModelError(f"process {rank}: {problem}")
