@@ -55,6 +55,7 @@ bench: .venv/test/ready .venv/published/ready  ## measure speed beside the publi
 	@.venv/test/bin/python benchmarks/start_up.py
 	@.venv/test/bin/python benchmarks/catalogue.py
 	@.venv/test/bin/python benchmarks/documents.py
+	@.venv/test/bin/python benchmarks/scoring.py
 
 demo-model: .venv/test/ready  ## train the embedded model anew (a GPU, or most of an hour)
 	@echo "==> Generating the little world and training the embedded model on it"

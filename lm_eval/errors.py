@@ -9,10 +9,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class EvalError(Exception):
     """Anything the user can put right: a bad name, file, option or document."""
+
+    #: Where scoring failed: what each task had been answered by then, so that nothing is lost.
+    answers: dict[str, list[dict[str, Any]]] | None = None
 
 
 class ConfigError(EvalError, ValueError):

@@ -19,11 +19,12 @@ from lm_eval.config.run import RunConfig, Seeds
 from lm_eval.data import mirror_at
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.engine.answer import answer
-from lm_eval.errors import ConfigError, ModelError, suggestion
+from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
 from lm_eval.models.create import create_model
 from lm_eval.results.provenance import describe_run
+from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
-from lm_eval.results.summarise import summarise
+from lm_eval.results.summarise import Doubt, summarise
 from lm_eval.scoring import score
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
@@ -64,8 +65,17 @@ def evaluate_tasks(
     data = {name: task.describe_data() for name, task in sorted(tasks.items())}
     answer(lm, [request for task in tasks.values() for request in task.instances])
     chosen = run.samples or {}
-    scores = {name: score(task, chosen.get(name)) for name, task in tasks.items()}
-    results = summarise(scores, groups, run.bootstrap_iters, run.log_samples)
+    try:
+        count_tokens(lm, tasks)
+        scores = {
+            name: score(task, chosen.get(name), getattr(lm, "think_end_token", None))
+            for name, task in tasks.items()
+        }
+        doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+        results = summarise(scores, groups, doubt, run.log_samples)
+    except EvalError as error:
+        error.answers = {name: answers_of(t, chosen.get(name)) for name, t in tasks.items()}
+        raise
     results["datasets"] = data
     return results
 
@@ -108,7 +118,17 @@ def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
         raise ModelError(
             f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
         )
+    if run.cluster and not any(task.has_column(run.cluster) for task in tasks.values()):
+        raise ConfigError(
+            f"cluster: no task has documents with a column {run.cluster!r}; name one they have, "
+            "or a template such as '{{passage}}'."
+        )
     for name, task in tasks.items():
+        if "acc_tokens" in task.aggregation() and not hasattr(lm, "_encode_pair"):
+            raise ModelError(
+                f"task {name!r} asks for acc_tokens, and {type(lm).__name__} does not tell how it "
+                "cuts text into tokens; use acc_norm (characters) or acc_bytes."
+            )
         if getattr(task, "UNSAFE_CODE", False) and not run.confirm_run_unsafe_code:
             raise ConfigError(
                 f"task {name!r} runs code that the model writes. "
@@ -119,6 +139,15 @@ def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
                 f"task {name!r} shows images or plays sounds, and {type(lm).__name__} reads text "
                 "alone; choose a model that takes them."
             )
+
+
+def count_tokens(lm: LM, tasks: Mapping[str, Task]) -> None:
+    """Note the length of every choice in tokens, for tasks that divide by it."""
+    encode = getattr(lm, "_encode_request", None) or getattr(lm, "_encode_pair", None)
+    for task in tasks.values():
+        if encode is not None and "acc_tokens" in task.aggregation():
+            for request in task.instances:
+                request.tokens = len(encode(*request.args[:2])[1])
 
 
 def build_requests(run: RunConfig, lm: LM, name: str, task: Task) -> None:
@@ -191,6 +220,8 @@ def simple_evaluate(
     confirm_run_unsafe_code: bool = False,
     metadata: dict[str, Any] | None = None,
     data_dir: str | None = None,
+    confidence: float | None = None,
+    cluster: str | None = None,
 ) -> EvalResults | None:
     """Evaluate a model, by name or ready made, on tasks by name. Returns the results.
 
@@ -224,6 +255,8 @@ def simple_evaluate(
         confirm_run_unsafe_code=confirm_run_unsafe_code,
         metadata=metadata,
         data_dir=data_dir,
+        confidence=confidence,
+        cluster=cluster,
     )
     return run_evaluation(run, task_manager)
 
@@ -243,6 +276,8 @@ def evaluate(
     fewshot_as_multiturn: bool = False,
     verbosity: str = "INFO",
     confirm_run_unsafe_code: bool = False,
+    confidence: float | None = None,
+    cluster: str | None = None,
 ) -> EvalResults | None:
     """Evaluate a model on loaded tasks: what `TaskManager.load` or `get_task_dict` gave."""
     run = RunConfig(
@@ -256,6 +291,8 @@ def evaluate(
         apply_chat_template=apply_chat_template,
         fewshot_as_multiturn=fewshot_as_multiturn and bool(apply_chat_template),
         confirm_run_unsafe_code=confirm_run_unsafe_code,
+        confidence=confidence,
+        cluster=cluster,
     )
     tasks, groups = flatten(task_dict)
     return evaluate_tasks(run, lm, tasks, groups)

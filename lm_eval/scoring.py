@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.errors import EvalError
+from lm_eval.filters.thinking import Thinking
 
 logger = logging.getLogger(__name__)
+
+
+class _Absent:
+    """Stands for the value of a metric that a document was not given."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = _Absent()
 
 
 @dataclass(frozen=True)
@@ -25,53 +39,82 @@ class Measurement:
     values: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Column:
+    """The values of one metric under one pipeline, and the places of the documents they are of."""
+
+    values: list[Any]
+    places: Sequence[int]
+
+
 @dataclass
 class TaskScores:
-    """One task's measurements: pipeline by pipeline, each in document order."""
+    """One task's documents, in order, and a column of values a pipeline and metric."""
 
     task: Task
-    measurements: list[Measurement] = field(default_factory=list)
+    doc_ids: list[int] = field(default_factory=list)
+    requests: list[Sequence[Instance]] = field(default_factory=list)
+    pipelines: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
 
     @property
     def documents(self) -> int:
         """How many documents were measured."""
-        return len({measurement.doc_id for measurement in self.measurements})
+        return len(self.doc_ids)
 
-    def columns(self) -> dict[tuple[str, str], list[Any]]:
-        """All documents' values by `(metric, pipeline)`."""
-        columns: dict[tuple[str, str], list[Any]] = defaultdict(list)
-        for measurement in self.measurements:
-            for metric, value in measurement.values.items():
-                columns[metric, measurement.pipeline].append(value)
+    def columns(self) -> dict[tuple[str, str], Column]:
+        """All documents' values by `(metric, pipeline)`; documents without one are left out."""
+        every = range(self.documents)
+        columns: dict[tuple[str, str], Column] = {}
+        for pipeline, metrics in self.pipelines.items():
+            for metric, values in metrics.items():
+                places = [i for i in every if values[i] is not ABSENT]
+                whole = len(places) == len(values)
+                columns[metric, pipeline] = Column(
+                    values if whole else [values[i] for i in places], every if whole else places
+                )
         return columns
 
+    @property
+    def measurements(self) -> Iterator[Measurement]:
+        """Pipeline by pipeline, each in document order."""
+        for pipeline, metrics in self.pipelines.items():
+            for i, (doc_id, requests) in enumerate(zip(self.doc_ids, self.requests, strict=True)):
+                values = {m: column[i] for m, column in metrics.items() if column[i] is not ABSENT}
+                yield Measurement(doc_id, pipeline, requests, values)
 
-def score(task: Task, doc_ids: Sequence[int] | None = None) -> TaskScores:
+    def extraction_failed(self) -> dict[str, int]:
+        """How many documents each extracting pipeline found no answer in."""
+        return {
+            name: sum(any(name in r.extraction_failed for r in asked) for asked in self.requests)
+            for name in self.task.extracting_pipelines()
+        }
+
+    def clusters(self, column: str) -> list[Hashable]:
+        """What each document shares with others that err together."""
+        try:
+            shared = [self.task.cluster_of(asked[0].doc, column) for asked in self.requests]
+            return [one if isinstance(one, Hashable) else repr(one) for one in shared]
+        except Exception as error:
+            what = f"task {self.task.task_name!r}: reading its clusters ({column!r})"
+            raise failed(what, error) from error
+
+
+def score(
+    task: Task, doc_ids: Sequence[int] | None = None, think_end_token: Any = None
+) -> TaskScores:
     """Score every document of a task under each of its filter pipelines.
 
-    `doc_ids` are the true numbers of the documents where only some were chosen.
+    `doc_ids` are the true numbers of the documents where only some were chosen; the token that
+    ends the model's thinking is used where the task does not name one.
     """
-    try:
-        task.apply_filters()
-    except EvalError as error:
-        raise type(error)(f"task {task.task_name!r}: {error}") from error
-    except Exception as error:
-        raise failed(f"task {task.task_name!r}: filtering its answers", error) from error
-    documents = _by_document(task.instances)
-    scores = TaskScores(task)
+    with _uncollected():
+        _filter(task, think_end_token)
+        asked = _by_document(task.instances)
+    numbers = [doc_ids[i] if doc_ids else i for i in asked]
+    scores = TaskScores(task, numbers, list(asked.values()))
     for pipeline in task.instances[0].filtered_resps:
         task.gold_missing = 0
-        for doc_id, requests in documents.items():
-            number = doc_ids[doc_id] if doc_ids else doc_id
-            answers = [request.filtered_resps[pipeline] for request in requests]
-            try:
-                values = dict(task.process_results(requests[0].doc, answers))
-            except EvalError as error:
-                raise type(error)(f"task {task.task_name!r}, document {number}: {error}") from error
-            except Exception as error:
-                what = f"task {task.task_name!r}, document {number}: scoring it"
-                raise failed(what, error) from error
-            scores.measurements.append(Measurement(number, pipeline, requests, values))
+        scores.pipelines[pipeline] = _measure(task, pipeline, numbers, scores.requests)
     if task.gold_missing:
         logger.warning(
             "%s: the gold answer of %d documents is none of their choices; they count as wrong.",
@@ -81,15 +124,81 @@ def score(task: Task, doc_ids: Sequence[int] | None = None) -> TaskScores:
     return scores
 
 
+def _filter(task: Task, think_end_token: Any) -> None:
+    own = task.get_config("think_end_token"), task.get_config("think_tags")
+    thinking = Thinking.parse(own[0] or think_end_token, own[1])
+    try:
+        if thinking is not None:
+            thinking.cut(task.instances)
+        task.apply_filters()
+    except EvalError as error:
+        raise type(error)(f"task {task.task_name!r}: {error}") from error
+    except Exception as error:
+        raise failed(f"task {task.task_name!r}: filtering its answers", error) from error
+
+
+def _measure(
+    task: Task, pipeline: str, numbers: Sequence[int], asked: Sequence[Sequence[Instance]]
+) -> dict[str, list[Any]]:
+    """One pipeline's columns: all documents at once where the task can, else one by one."""
+    try:
+        with _uncollected():
+            at_once = task.score_documents(pipeline, asked)
+    except EvalError as error:
+        raise type(error)(f"task {task.task_name!r}: {error}") from error
+    if at_once is not None:
+        return at_once
+    task.gold_missing = 0
+    columns: dict[str, list[Any]] = {}
+    for place, (number, requests) in enumerate(zip(numbers, asked, strict=True)):
+        answers = [request.filtered_resps[pipeline] for request in requests]
+        try:
+            values = task.score_document(pipeline, requests[0].doc, answers)
+        except EvalError as error:
+            raise type(error)(f"task {task.task_name!r}, document {number}: {error}") from error
+        except Exception as error:
+            what = f"task {task.task_name!r}, document {number}: scoring it"
+            raise failed(what, error) from error
+        _add_row(columns, values, place)
+    return columns
+
+
+def _add_row(columns: dict[str, list[Any]], values: Mapping[str, Any], place: int) -> None:
+    for metric, value in values.items():
+        columns.setdefault(metric, [ABSENT] * place).append(value)
+    if len(values) < len(columns):
+        for column in columns.values():
+            if len(column) == place:
+                column.append(ABSENT)
+
+
 def failed(what: str, error: Exception) -> EvalError:
     """An error in somebody's own function, told with the place it was called for."""
     return EvalError(f"{what} failed: {type(error).__name__}: {error}")
 
 
 def _by_document(instances: Sequence[Instance]) -> dict[int, list[Instance]]:
+    """Requests by document, in the order of their choices."""
     documents: dict[int, list[Instance]] = defaultdict(list)
     for instance in instances:
         documents[instance.doc_id or 0].append(instance)
     for requests in documents.values():
-        requests.sort(key=lambda request: request.idx)
+        requests.sort(key=_place)
     return documents
+
+
+_place = attrgetter("idx")
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Spare the garbage collector: lists of a million small things set it off over and over, and
+    it would look through all answers each time to find nothing.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -37,7 +37,7 @@ MAY_USE = {
     "api.task": BELOW_TASKS | {"tasks"},
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
-    "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS,
+    "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters"},
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
     "evaluator": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "models", "scoring", "results"},
     "cli": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "models", "evaluator", "results"},

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval.api.filter import Filter
+from lm_eval.api.filter import Filter, NotFound
 from lm_eval.api.instance import Instance
-from lm_eval.api.registry import register_filter
+from lm_eval.api.registry import filter_registry, get_filter, register_filter
 from lm_eval.errors import ConfigError, EvalError, UnknownNameError
 from lm_eval.filters import build_filter_ensemble
-from lm_eval.filters.extraction import RegexFilter, WhitespaceFilter
+from lm_eval.filters.extraction import (
+    MultiChoiceRegexFilter,
+    POSFilter,
+    RegexFilter,
+    WhitespaceFilter,
+)
 from lm_eval.filters.selection import MajorityVoteFilter, TakeFirstFilter, TakeKFilter
-from lm_eval.filters.transformation import LowercaseFilter, MapFilter, UppercaseFilter
+from lm_eval.filters.thinking import Thinking, ThinkingFilter
+from lm_eval.filters.transformation import (
+    LowercaseFilter,
+    MapFilter,
+    SPANFilter,
+    UppercaseFilter,
+)
 
 ANSWERS = st.lists(st.lists(st.text(), min_size=1, max_size=5), min_size=1, max_size=5)
 
@@ -130,3 +143,163 @@ def test_a_step_that_loses_answers_is_an_error() -> None:
     lossy = ("custom", {"filter_fn": lambda resps, docs: []})
     with pytest.raises(EvalError, match="returned 0 answers for 1 requests"):
         build_filter_ensemble("lossy", [lossy]).apply(requests(["a"]))
+
+
+# -- choices, tags, spans ---------------------------------------------------------------------
+
+COURT = {"choices": ["Guilty", "Guilty of Romance", "Not proven"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "choice"),
+    [
+        ("The answer is (C).", "(C)"),  # the pattern
+        ("I say Guilty of Romance!", "(B)"),  # a choice's text, the longest that fits
+        ("guilty", "(A)"),  # ignoring case
+        ("My verdict: B", "(B)"),  # a letter after a colon
+        ("no idea", "[invalid]"),
+        ("", "[invalid]"),
+        (None, "[invalid]"),
+    ],
+)
+def test_multiple_choices_are_found_by_pattern_text_or_letter(answer: Any, choice: str) -> None:
+    step = MultiChoiceRegexFilter(regex_pattern=r"(\([A-Z]\))", ignore_case=True)
+    assert step.apply([[answer]], [COURT]) == [[choice]]
+
+
+def test_choices_can_be_found_without_punctuation_and_other_things() -> None:
+    step = MultiChoiceRegexFilter(ignore_punctuation=True, regexes_to_ignore=["the "])
+    assert step.apply([["It is «the U.S.A.»"]], [{"choices": ["China", "USA"]}]) == [["(B)"]]
+
+
+def test_choices_that_are_not_there_are_asked_for() -> None:
+    with pytest.raises(EvalError, match="the documents have no `choices`"):
+        MultiChoiceRegexFilter().apply([["a"]], [{}])
+
+
+def test_tags_of_words_are_found() -> None:
+    said = "[('Ann', 'PROPN'), ('sings', 'VERB')]"
+    assert POSFilter().apply([[said, "none"]], [{}]) == [[["PROPN", "VERB"], ["invalid"]]]
+
+
+def test_spans_come_in_one_spelling() -> None:
+    said = "Person: Ann, Bo $$ Places: Rome\nDate: none $$ company: Acme"
+    assert SPANFilter().apply([[said, "nobody"]], [{}]) == [
+        ["per: ann $ per: bo $ loc: rome $ org: acme", ""]
+    ]
+
+
+# -- thinking ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end_token", "tags", "answer", "thought", "rest"),
+    [
+        ("</think>", None, "<think>2+2</think>\n\n4", "<think>2+2", "4"),
+        ("</think>", None, "4", "", "4"),
+        ("</think>", None, "a</think>b</think> c", "a</think>b", "c"),
+        (None, True, "<think>2+2</think> 4 <think>sure?</think>!", "2+2\nsure?", "4 !"),
+        (None, True, "<think>2+2 is", "2+2 is", ""),
+        (None, ["[", "]"], "[hm] 4", "hm", "4"),
+        (None, [["[", "]"], ["(", ")"]], "[hm] 4 (or 5)", "hm\nor 5", "4 "),
+        (None, True, "", "", ""),
+    ],
+)
+def test_thinking_is_parted_from_the_conclusion(
+    end_token: str | None, tags: Any, answer: str, thought: str, rest: str
+) -> None:
+    thinking = Thinking.parse(end_token, tags)
+    assert thinking is not None
+    assert thinking.part(answer) == (thought, rest)
+
+
+def test_thinking_is_cut_before_extraction_and_the_answer_stays() -> None:
+    asked = requests(["<think>It is 7.</think>It is 8."])
+    thinking = Thinking.parse("</think>", None)
+    assert thinking is not None
+    thinking.cut(asked)
+    steps = [("regex", {"regex_pattern": r"(\d)"}), ("take_first", None)]
+    build_filter_ensemble("number", steps).apply(asked)
+    assert asked[0].filtered_resps == {"number": "8"}
+    assert asked[0].thinking == ["<think>It is 7."]
+    assert asked[0].resps == ["<think>It is 7.</think>It is 8."]
+
+
+def test_thinking_can_be_cut_in_one_pipeline_alone() -> None:
+    said = [["<think>7</think>8", 3]]
+    assert ThinkingFilter().apply(said, [{}]) == [["8", 3]]
+    assert ThinkingFilter(think_end_token="</think>").apply(said, [{}]) == [["8", 3]]
+
+
+def test_no_marks_mean_no_thinking() -> None:
+    assert Thinking.parse(None, None) is None
+    assert Thinking.parse(151668, None) is None  # a token's number: the backend cuts there
+    with pytest.raises(ConfigError, match="think_tags must be true, a pair of tags"):
+        Thinking.parse(None, ["<think>"])
+
+
+# -- what was not found -----------------------------------------------------------------------
+
+
+def test_documents_without_an_answer_are_counted_through_later_steps() -> None:
+    asked = requests(["7"], ["none"], ["none", "7"], ["none", "none"])
+    number = ("regex", {"regex_pattern": r"(\d)"})
+    for name, later in (
+        ("first", [("remove_whitespace", None), ("uppercase", None), ("take_first", None)]),
+        ("vote", [("majority_vote", None), ("take_first", None)]),
+        ("all", []),
+    ):
+        pipeline = build_filter_ensemble(name, [number, *later])
+        assert pipeline.extracts
+        pipeline.apply(asked)
+        pipeline.apply(asked)  # counting again counts the same
+    assert [r.extraction_failed for r in asked] == [
+        (),
+        ("first", "vote", "all"),
+        ("first", "vote"),
+        ("first", "vote", "all"),
+    ]
+    kinds = {type(answer) for r in asked for answer in r.filtered_resps.values()}
+    assert kinds == {str, list}  # metrics see plain text
+    assert asked[1].filtered_resps["first"] == "[INVALID]"
+
+
+def test_a_filter_of_ones_own_can_say_that_it_found_nothing() -> None:
+    asked = requests(["x"])
+    own = ("custom", {"filter_fn": lambda resps, docs: [NotFound("?") for _ in resps]})
+    build_filter_ensemble("own", [own]).apply(asked)
+    assert asked[0].extraction_failed == ("own",)
+    assert not build_filter_ensemble("plain", [("take_first", None)]).extracts
+
+
+# -- every filter -----------------------------------------------------------------------------
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "take_first_k": {"k": 1},
+    "custom": {"filter_fn": lambda resps, docs: resps},
+}
+PUBLISHED = {
+    *("regex", "regex_pos", "multi_choice_regex", "remove_whitespace", "lowercase", "uppercase"),
+    *("map", "format_span", "take_first", "take_first_k", "majority_vote", "custom"),
+}
+UNWRAPPING = {"take_first"}
+
+
+def test_the_published_filters_are_there() -> None:
+    assert set(filter_registry) >= PUBLISHED
+
+
+@given(st.sampled_from(sorted(PUBLISHED | {"remove_thinking"})), ANSWERS)
+def test_every_filter_keeps_the_documents_and_repeats_itself(
+    name: str, answers: list[list[str]]
+) -> None:
+    docs = [{"choices": ["a", "", "\N{SNOWMAN}", "("]} for _ in answers]
+    step = get_filter(name)(**ARGUMENTS.get(name, {}))
+    before = [list(group) for group in answers]
+    filtered = list(step.apply(answers, docs))
+    assert answers == before  # what the model said is not touched
+    assert filtered == list(step.apply(answers, docs))
+    assert len(filtered) == len(answers)
+    if name not in UNWRAPPING:
+        sizes = [1 if name in ("majority_vote", "take_first_k") else len(g) for g in answers]
+        assert [len(group) for group in filtered] == sizes

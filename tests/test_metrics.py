@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from lm_eval.metrics import aggregations
 from lm_eval.metrics.classification import f1_score, matthews_corrcoef, weighted_f1_score
 from lm_eval.metrics.documents import (
-    GenerationMetric,
     gold_index,
-    score_generation,
     score_loglikelihood,
     score_multiple_choice,
     score_rolling,
 )
 from lm_eval.metrics.functions import exact_match
+from lm_eval.metrics.metric import Metric
 from lm_eval.metrics.uncertainty import standard_error
 from lm_eval.stats.bootstrap import bootstrap_stderr
 from lm_eval.stats.errors import mean_stderr, pooled_sample_stderr, unweighted_mean_stderr
@@ -97,15 +96,15 @@ def test_exact_match_ignores_what_it_is_told_to(
 
 
 def test_generation_is_right_if_any_target_is_matched() -> None:
-    metric = GenerationMetric("exact_match", exact_match)
+    metric = Metric("exact_match", exact_match)
     for answer, score in (("b", 1.0), ("c", 0.0)):
-        scored = score_generation(answer, ["a", "b"], [metric], True)
-        assert scored == {"exact_match": {"exact_match": score}}
+        scored = metric.measure(["a", "b"], answer, several_targets=True)
+        assert scored == {"exact_match": score}
 
 
 def test_a_metric_of_the_older_kind_gets_one_pair() -> None:
-    pair = GenerationMetric("pair", lambda items: tuple(items))
-    assert score_generation("said", "gold", [pair], False) == {"pair": {"pair": ("gold", "said")}}
+    pair = Metric("pair", lambda items: tuple(items))
+    assert pair.measure("gold", "said") == {"pair": ("gold", "said")}
 
 
 def test_a_type_error_inside_a_metric_is_not_hidden() -> None:
@@ -113,7 +112,7 @@ def test_a_type_error_inside_a_metric_is_not_hidden() -> None:
         return len(3)  # type: ignore[arg-type]
 
     with pytest.raises(TypeError, match=r"object of type 'int' has no len\(\)"):
-        score_generation("said", "gold", [GenerationMetric("broken", broken)], False)
+        Metric("broken", broken).measure("gold", "said")
 
 
 def test_errors_of_f1_and_mcc_agree_with_resampling_one_by_one() -> None:

@@ -143,7 +143,7 @@ class Group:
             logger.warning("group %s: none of its tasks reports %s to join.", self.name, key)
             return {}
         values = [scores[key] for scores in having.values()]
-        sizes = [scores.get("sample_len", 0) for scores in having.values()]
+        sizes = [_size(scores, key) for scores in having.values()]
         errors = [scores.get(stderr_key, "N/A") for scores in having.values()]
         if callable(wanted.aggregation):
             row[key] = wanted.aggregation(values, sizes)
@@ -163,6 +163,12 @@ def joint_mean(values: list[float], sizes: list[int], weight_by_size: bool = Tru
     """The mean over tasks, each counted by its documents or once."""
     weights = sizes if weight_by_size else [1] * len(sizes)
     return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
+
+
+def _size(scores: Scores, key: str) -> int:
+    """How many documents a task's score is of: not every metric is given to every document."""
+    size: int = scores.get("sample_count", {}).get(key, scores.get("sample_len", 0))
+    return size
 
 
 def _filters_with(metric: str, scored: Mapping[str, Scores]) -> list[str]:

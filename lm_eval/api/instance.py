@@ -22,7 +22,10 @@ class Instance:
 
     `arguments` is what the model is given: `(context, continuation)`, `(text,)` or
     `(context, generation settings)`. `resps` holds one answer a repeat; `filtered_resps` what each
-    filter pipeline made of them. `metadata` is `(task name, document number, repeats)`.
+    filter pipeline made of them, and `extraction_failed` the pipelines that found nothing in them.
+    Where thinking text was cut from the answers, `thinking` holds it and `conclusions` the rest,
+    one a repeat. `tokens` is the length of the continuation, where a metric asks for it.
+    `metadata` is `(task name, document number, repeats)`.
     """
 
     request_type: OutputType
@@ -36,6 +39,11 @@ class Instance:
     task_name: str | None = None
     doc_id: int | None = None
     repeats: int | None = None
+
+    extraction_failed: tuple[str, ...] = ()
+    thinking: list[str] | None = None
+    conclusions: list[Any] | None = None
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
         self.task_name, self.doc_id, self.repeats = self.metadata

@@ -1,9 +1,9 @@
-"""Names for models, filters, metrics and aggregations, and the objects behind them.
+"""Names for models, filters, metrics, reductions, aggregations, and the objects behind them.
 
 An entry may be a `"module:object"` string: it is imported when first asked for, so listing the
 names of forty backends costs nothing. Packages add their own through entry points
-(`lm_eval.models`, `lm_eval.filters`, `lm_eval.metrics`, `lm_eval.aggregations`), read only when a
-name is not already known.
+(`lm_eval.models`, `lm_eval.filters`, `lm_eval.metrics`, `lm_eval.aggregations`,
+`lm_eval.reductions`), read only when a name is not already known.
 """
 
 from __future__ import annotations
@@ -105,8 +105,17 @@ metric_registry: Registry[Callable[..., Any]] = Registry(
 aggregation_registry: Registry[Callable[..., Any]] = Registry(
     "aggregation", "lm_eval.metrics", "lm_eval.aggregations"
 )
+reduction_registry: Registry[Callable[..., Any]] = Registry(
+    "reduction", "lm_eval.metrics", "lm_eval.reductions"
+)
 metric_agg_registry: Registry[Callable[..., Any]] = Registry(
     "metric with a default aggregation", "lm_eval.metrics"
+)
+metric_reduction_registry: Registry[Callable[..., Any]] = Registry(
+    "metric with a default reduction", "lm_eval.metrics"
+)
+metric_output_registry: Registry[tuple[str, ...]] = Registry(
+    "metric with a known output type", "lm_eval.metrics"
 )
 higher_is_better_registry: Registry[bool] = Registry(
     "metric with a known direction", "lm_eval.metrics"
@@ -118,6 +127,7 @@ MODEL_REGISTRY = model_registry
 FILTER_REGISTRY = filter_registry
 METRIC_REGISTRY = metric_registry
 AGGREGATION_REGISTRY = aggregation_registry
+REDUCTION_REGISTRY = reduction_registry
 METRIC_AGGREGATION_REGISTRY = metric_agg_registry
 HIGHER_IS_BETTER_REGISTRY = higher_is_better_registry
 
@@ -153,11 +163,17 @@ def register_format(name: str) -> Callable[[type[Any]], type[Any]]:
     return format_registry.register(name)
 
 
-def register_aggregation(name: str) -> Callable[[C], C]:
-    """Decorator: offer a function from per-document values to one number."""
+def register_aggregation(name: str, bootstrap: bool = False) -> Callable[[C], C]:
+    """Decorator: offer a function from per-document values to one number.
+
+    With `bootstrap` its standard error is had by resampling, one call a replicate: say so of a
+    function that is quick, and for which the documents' order does not matter.
+    """
 
     def decorate(function: C) -> C:
         aggregation_registry.register(name)(function)
+        if bootstrap:
+            vars(function)["bootstrap"] = True
         return function
 
     return decorate
@@ -167,27 +183,55 @@ def get_aggregation(name: str) -> Callable[..., Any]:
     return aggregation_registry.get(name)
 
 
+def register_reduction(name: str) -> Callable[[C], C]:
+    """Decorator: offer a function that makes one value of those of a document's repeats.
+
+    It is called with `references`, the gold answer, and `predictions`, one value a repeat.
+    """
+
+    def decorate(function: C) -> C:
+        reduction_registry.register(name)(function)
+        return function
+
+    return decorate
+
+
+def get_reduction(name: str) -> Callable[..., Any]:
+    return reduction_registry.get(name)
+
+
 def register_metric(
     *,
     metric: str,
     higher_is_better: bool | None = None,
     output_type: str | list[str] | None = None,
     aggregation: str | None = None,
+    reduction: str | None = None,
 ) -> Callable[[C], C]:
-    """Decorator: offer a per-document metric, with the aggregation and direction it goes by."""
+    """Decorator: offer a per-document metric, with what it goes by where a task does not say."""
 
     def decorate(function: C) -> C:
         metric_registry.register(metric)(function)
         if higher_is_better is not None:
             higher_is_better_registry.register(metric)(higher_is_better)
+        if output_type is not None:
+            types = (output_type,) if isinstance(output_type, str) else tuple(output_type)
+            metric_output_registry.register(metric)(types)
         if aggregation is not None:
             metric_agg_registry.register(metric)(get_aggregation(aggregation))
+        if reduction is not None:
+            metric_reduction_registry.register(metric)(get_reduction(reduction))
         return function
 
     return decorate
 
 
-def get_metric(name: str) -> Callable[..., Any]:
+def get_metric(name: str, hf_evaluate_metric: bool = False) -> Callable[..., Any]:
+    """The metric function of that name; with `hf_evaluate_metric`, the `evaluate` library's."""
+    if hf_evaluate_metric:
+        loader = importlib.import_module("lm_eval.metrics.hf_evaluate")
+        loaded: Callable[..., Any] = loader.load_metric(name)
+        return loaded
     return metric_registry.get(name)
 
 

@@ -293,6 +293,29 @@ class Task(abc.ABC):
         for pipeline in self._filters:
             pipeline.apply(self.instances)
 
+    def extracting_pipelines(self) -> list[str]:
+        """The filter pipelines that look for an answer, and may find none."""
+        return [pipeline.name for pipeline in self._filters if pipeline.extracts]
+
+    def score_document(self, pipeline: str, doc: Any, answers: Any) -> dict[str, Any]:
+        """One document's values under one filter pipeline."""
+        return dict(self.process_results(doc, answers))
+
+    def score_documents(
+        self, pipeline: str, asked: Sequence[Sequence[Instance]]
+    ) -> dict[str, list[Any]] | None:
+        """All documents' values at once, a column a metric; None means one by one."""
+        return None
+
+    def has_column(self, column: str) -> bool:
+        """Whether the documents have this column."""
+        docs = self.eval_docs
+        return len(docs) > 0 and isinstance(docs[0], Mapping) and column in docs[0]
+
+    def cluster_of(self, doc: Any, column: str) -> Any:
+        """What a document shares with others that err together: a column's value."""
+        return doc[column]
+
     @abc.abstractmethod
     def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
         """The values of each metric for one document, given the answers to its requests."""

@@ -72,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", metavar="N", help="one seed, or random,numpy,torch,fewshot (0,1234,1234,1234)"
     )
     group.add_argument("--bootstrap_iters", type=int, metavar="N", help="resamples for errors")
+    group.add_argument(
+        "--confidence", type=float, metavar="SHARE", help="show intervals of this confidence: 0.95"
+    )
+    group.add_argument(
+        "--cluster", metavar="COLUMN", help="documents alike in this column err together"
+    )
     _flag(group, "--check_integrity", help="check the tasks first")
     _flag(group, "--trust_remote_code", help="let the hub's code run")
     _flag(group, "--confirm_run_unsafe_code", help="let tasks run code the model wrote")
@@ -84,9 +90,9 @@ def _flag(group: Any, *names: str, help: str) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     # Imported here so that --help and a mistyped option answer at once.
     from lm_eval.config.run import RunConfig
-    from lm_eval.errors import ConfigError
+    from lm_eval.errors import ConfigError, EvalError
     from lm_eval.evaluator import run_evaluation
-    from lm_eval.results.files import check_writable, save
+    from lm_eval.results.files import check_writable, keep_answers, save
     from lm_eval.results.provenance import model_name
     from lm_eval.results.table import make_table
 
@@ -101,7 +107,13 @@ def execute(arguments: argparse.Namespace) -> int:
     if run.output_path:
         check_writable(run.output_path)
 
-    results = run_evaluation(run)
+    try:
+        results = run_evaluation(run)
+    except EvalError as error:
+        if error.answers is not None:
+            folder = keep_answers(error.answers, run.output_path)
+            raise type(error)(f"{error} Every answer is kept, in {folder}.") from error
+        raise
     if results is None:
         return 0
     samples = results.pop("samples", None)

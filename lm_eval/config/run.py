@@ -104,6 +104,8 @@ class RunConfig:
     trackio_args: Any = field(default_factory=dict)
     seed: Any = field(default_factory=Seeds)
     bootstrap_iters: int = DEFAULT_BOOTSTRAP_ITERS
+    confidence: float | None = None
+    cluster: str | None = None
     trust_remote_code: bool = False
     confirm_run_unsafe_code: bool = False
     metadata: Any = field(default_factory=dict)
@@ -142,6 +144,12 @@ class RunConfig:
                 raise ConfigError(
                     f"limit must be positive, not {self.limit:g}: a number of documents, "
                     "or a share of them below 1."
+                )
+        if self.confidence is not None:
+            self.confidence = _number("confidence", self.confidence, "a share such as 0.95")
+            if not 0 < self.confidence < 1:
+                raise ConfigError(
+                    f"confidence must lie between 0 and 1, such as 0.95, not {self.confidence:g}."
                 )
         if self.num_fewshot is not None:
             self.num_fewshot = int(_number("num_fewshot", self.num_fewshot))

@@ -90,6 +90,9 @@ class TaskConfig(dict):  # type: ignore[type-arg]
     generation_kwargs: dict[str, Any] | None = None
     repeats: int = 1
     filter_list: list[dict[str, Any]] | None = None
+    think_end_token: str | None = None
+    think_tags: bool | list[Any] | None = None
+    cluster: str | None = None
     should_decontaminate: bool = False
     doc_to_decontamination_query: Template | None = None
     gen_prefix: str | None = None

@@ -9,9 +9,17 @@ from typing import Any
 from lm_eval.api.filter import FilterEnsemble
 from lm_eval.api.registry import get_filter
 from lm_eval.errors import ConfigError
-from lm_eval.filters import custom, extraction, selection, transformation
+from lm_eval.filters import custom, extraction, selection, thinking, transformation
 
-__all__ = ["build_filter_ensemble", "custom", "extraction", "selection", "transformation"]
+__all__ = [
+    "build_filter_ensemble",
+    "build_pipelines",
+    "custom",
+    "extraction",
+    "selection",
+    "thinking",
+    "transformation",
+]
 
 
 def build_filter_ensemble(
@@ -33,3 +41,26 @@ def _step(pipeline: str, step: Any, arguments: dict[str, Any]) -> Any:
     except (TypeError, ConfigError) as error:
         raise ConfigError(f"filter {step!r} of pipeline {pipeline!r}: {error}") from error
     return partial(make, **arguments)
+
+
+def build_pipelines(filter_list: Iterable[Any] | None) -> list[FilterEnsemble]:
+    """The pipelines of a task file; without any, the first answer as it is."""
+    if filter_list is None:
+        return [build_filter_ensemble("none", [("take_first", None)])]
+    pipelines: list[FilterEnsemble] = []
+    for pipeline in filter_list:
+        try:
+            name, steps = pipeline["name"], pipeline["filter"]
+            parts = [
+                (step["function"], {k: v for k, v in step.items() if k != "function"})
+                for step in steps
+            ]
+        except (KeyError, TypeError) as error:
+            raise ConfigError(
+                "filter_list: each entry needs a `name` and a list `filter` of steps with a "
+                f"`function`; this one has not: {pipeline!r}."
+            ) from error
+        if any(other.name == name for other in pipelines):
+            raise ConfigError(f"filter_list: two pipelines are called {name!r}.")
+        pipelines.append(build_filter_ensemble(name, parts))
+    return pipelines

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lm_eval.metrics import aggregations, classification, functions
+from lm_eval.metrics import aggregations, classification, functions, reductions, translation
 
-__all__ = ["aggregations", "classification", "functions"]
+__all__ = ["aggregations", "classification", "functions", "reductions", "translation"]

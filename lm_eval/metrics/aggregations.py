@@ -56,6 +56,61 @@ def bits_per_byte(items: Sequence[tuple[float, float]]) -> float:
     return -weighted_mean(items) / math.log(2)
 
 
+def brier_scores(items: Sequence[tuple[Any, Sequence[float]]]) -> list[float]:
+    """Each document's squared distance between the probabilities given and the truth.
+
+    A document whose gold answer is none of its choices has nothing to be near to: all of its
+    probabilities count as wrong.
+    """
+    scores = []
+    for gold, probabilities in items:
+        wrong = np.array(probabilities, dtype=float)
+        for one in gold if isinstance(gold, list) else [gold]:
+            if 0 <= one < len(wrong):
+                wrong[one] -= 1.0
+        scores.append(float(wrong @ wrong))
+    return scores
+
+
+@register_aggregation("brier_score")
+def brier_score(items: Sequence[tuple[Any, Sequence[float]]]) -> float:
+    """The mean squared distance between probabilities and truth; lower is better."""
+    return mean(brier_scores(items))
+
+
+def gold_probabilities(items: Sequence[tuple[Any, Sequence[float]]]) -> list[float]:
+    """Each document's probability of its gold answer (of all its gold answers together)."""
+    return [
+        sum(
+            _exp(loglikelihoods[one])
+            for one in (gold if isinstance(gold, list) else [gold])
+            if 0 <= one < len(loglikelihoods)
+        )
+        for gold, loglikelihoods in items
+    ]
+
+
+@register_aggregation("likelihood")
+def likelihood(items: Sequence[tuple[Any, Sequence[float]]]) -> float:
+    """The mean probability of the gold answer."""
+    return mean(gold_probabilities(items))
+
+
+def all_right(items: Sequence[tuple[Any, Any]]) -> list[int]:
+    """Question by question, whether every answer offered for it was judged rightly."""
+    questions: dict[Any, bool] = {}
+    for prediction, doc in items:
+        key = (doc["idx"]["paragraph"], doc["idx"]["question"])
+        questions[key] = questions.get(key, True) and (doc["label"] == 1) == prediction
+    return [int(right) for right in questions.values()]
+
+
+@register_aggregation("acc_all")
+def acc_all(items: Sequence[tuple[Any, Any]]) -> float:
+    """The share of questions (MultiRC) of which every answer was judged rightly."""
+    return mean(all_right(items))
+
+
 def _exp(value: float) -> float:
     """Infinity where the number is too large to hold: a bad model is no reason to crash."""
     try:

@@ -11,15 +11,21 @@ from lm_eval.api.registry import register_aggregation
 from lm_eval.errors import DataError
 
 Pairs = Sequence[tuple[Any, Any]]
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def confusion(items: Pairs) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Counts by `[gold, predicted]`, over the labels that occur, in order."""
+def cells(items: Pairs) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
+    """Each pair as one number, gold · size + predicted, over the `size` labels that occur."""
     golds, predictions = (np.asarray(column) for column in zip(*items, strict=True))
     _, codes = np.unique(np.concatenate([golds, predictions]), return_inverse=True)
     size = int(codes.max()) + 1
-    counts = np.bincount(codes[: len(golds)] * size + codes[len(golds) :], minlength=size * size)
-    return counts.reshape(size, size)
+    return codes[: len(golds)] * size + codes[len(golds) :], size
+
+
+def confusion(items: Pairs) -> Array:
+    """Counts by `[gold, predicted]`, over the labels that occur, in order."""
+    codes, size = cells(items)
+    return np.bincount(codes, minlength=size * size).reshape(size, size).astype(float)
 
 
 @register_aggregation("f1")
@@ -36,19 +42,35 @@ def f1_score(items: Pairs) -> float:
     return 2 * hits / claimed if claimed else 0.0
 
 
+def f1_of_sums(sums: Array) -> Array:
+    """F1 of many samples, from their hits, golds and predictions of the class."""
+    claimed = sums[:, 1] + sums[:, 2]
+    return 2 * sums[:, 0] / np.where(claimed > 0, claimed, 1)
+
+
 def weighted_f1_score(items: Pairs) -> float:
     """F1 of every class, each weighted by how often it is the gold answer."""
-    counts = confusion(items)
-    support, claimed = counts.sum(axis=1), counts.sum(axis=1) + counts.sum(axis=0)
-    scores = 2 * np.diag(counts) / np.maximum(claimed, 1)
-    return float((scores * support).sum() / support.sum())
+    return float(weighted_f1_of_tables(confusion(items)[None])[0])
+
+
+def weighted_f1_of_tables(tables: Array) -> Array:
+    """The same of many tables `[B, gold, predicted]`."""
+    support, predicted = tables.sum(axis=2), tables.sum(axis=1)
+    scores = 2 * np.diagonal(tables, axis1=1, axis2=2) / np.maximum(support + predicted, 1)
+    weighted: Array = (scores * support).sum(axis=1) / support.sum(axis=1)
+    return weighted
 
 
 @register_aggregation("matthews_corrcoef")
 def matthews_corrcoef(items: Pairs) -> float:
     """Correlation between gold and predicted classes; 0 where either never varies."""
-    counts = confusion(items).astype(float)
-    gold, predicted, total = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
-    covariance = np.trace(counts) * total - gold @ predicted
-    spread = (total**2 - predicted @ predicted) * (total**2 - gold @ gold)
-    return float(covariance / np.sqrt(spread)) if spread > 0 else 0.0
+    return float(mcc_of_tables(confusion(items)[None])[0])
+
+
+def mcc_of_tables(tables: Array) -> Array:
+    """The same of many tables `[B, gold, predicted]`."""
+    gold, predicted, total = tables.sum(axis=2), tables.sum(axis=1), tables.sum(axis=(1, 2))
+    right = np.trace(tables, axis1=1, axis2=2)
+    covariance = right * total - (gold * predicted).sum(axis=1)
+    spread = (total**2 - (predicted**2).sum(axis=1)) * (total**2 - (gold**2).sum(axis=1))
+    return np.where(spread > 0, covariance / np.sqrt(np.where(spread > 0, spread, 1)), 0.0)

@@ -1,22 +1,40 @@
-"""Score one document from the model's answers, for each kind of output.
+"""Score documents from the model's answers, for each kind of output but generated text.
 
 Each function gives only the metrics that are wanted. Values that need all documents to become a
-number (a perplexity, F1) are passed on as the pair their aggregation takes.
+number (a perplexity, F1) are passed on as the pair their aggregation takes. Multiple choice is
+computed for all documents at once.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from lm_eval.errors import DataError
+from lm_eval.errors import DataError, ModelError
 
 Values = dict[str, Any]
+Columns = dict[str, list[Any]]
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Golds = Sequence[Any]
+
+#: The metrics computed here, by the kind of output they are computed from.
+NATIVE: dict[str, frozenset[str]] = {
+    "loglikelihood": frozenset({"perplexity", "acc", "logprob"}),
+    "loglikelihood_rolling": frozenset({"word_perplexity", "byte_perplexity", "bits_per_byte"}),
+    "multiple_choice": frozenset(
+        {
+            *("acc", "acc_norm", "acc_bytes", "acc_tokens", "acc_mutual_info", "exact_match"),
+            *("f1", "mcc", "matthews_corrcoef", "brier_score", "likelihood", "logprob"),
+        }
+    ),
+    "generate_until": frozenset(),
+}
 
 
 def only(wanted: Collection[str], values: Values) -> Values:
@@ -26,7 +44,10 @@ def only(wanted: Collection[str], values: Values) -> Values:
 def score_loglikelihood(answer: tuple[float, bool], wanted: Collection[str]) -> Values:
     """Likelihood of one target: its log-probability, and whether it was the greedy choice."""
     loglikelihood, is_greedy = answer
-    return only(wanted, {"perplexity": loglikelihood, "acc": int(is_greedy)})
+    return only(
+        wanted,
+        {"perplexity": loglikelihood, "acc": int(is_greedy), "logprob": loglikelihood},
+    )
 
 
 def count_words(text: str) -> int:
@@ -71,102 +92,138 @@ def score_multiple_choice(
     gold: Any,
     wanted: Collection[str],
 ) -> Values:
-    """Which choice is likeliest: plainly, by character, by byte, or against its own likelihood.
+    """One document's values; see `score_choices`."""
+    columns = score_choices([answers], [choices], [gold], wanted)
+    return {name: column[0] for name, column in columns.items()}
 
-    `gold` is an index or, where several answers are right, a list of them. The answers of
-    `acc_mutual_info` come in two halves: with the question, then without it.
+
+def score_choices(
+    answers: Sequence[Sequence[tuple[float, bool]]],
+    choices: Sequence[Sequence[str]],
+    golds: Golds,
+    wanted: Collection[str],
+    tokens: Sequence[Sequence[int]] | None = None,
+) -> Columns:
+    """Which choice is likeliest: plainly, by character, byte or token, or against itself alone.
+
+    Everything is given document by document. A gold answer is an index or, where several answers
+    are right, a list of them. The answers of `acc_mutual_info` come in two halves: with the
+    question, then without it. Documents with equally many choices are computed together.
     """
-    loglikelihoods = np.array([answer[0] for answer in answers], dtype=float)
-    greedy = [answer[1] for answer in answers]
-    unconditional = None
-    if "acc_mutual_info" in wanted and len(answers) == 2 * len(choices):
-        unconditional = loglikelihoods[len(choices) :]
-        loglikelihoods = loglikelihoods[: len(choices)]
-
-    right = set(gold) if isinstance(gold, list) else {gold}
-
-    def hit(scores: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-        return 1.0 if int(np.argmax(scores)) in right else 0.0
-
-    values: Values = {}
-    if "acc" in wanted:
-        values["acc"] = hit(loglikelihoods)
-    for pair in ("f1", "mcc"):
-        if pair in wanted:
-            values[pair] = (gold, int(np.argmax(loglikelihoods)))
-    if "acc_norm" in wanted:
-        values["acc_norm"] = hit(_per_length(loglikelihoods, [len(c) for c in choices]))
-    if "acc_bytes" in wanted:
-        values["acc_bytes"] = hit(_per_length(loglikelihoods, [count_bytes(c) for c in choices]))
-    if "exact_match" in wanted:
-        values["exact_match"] = int(any(greedy[i] for i in right if i != NOT_A_CHOICE))
-    if unconditional is not None:
-        values["acc_mutual_info"] = hit(loglikelihoods - unconditional)
-    return values
-
-
-def _per_length(
-    loglikelihoods: np.ndarray[Any, np.dtype[np.float64]], lengths: Sequence[int]
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """An empty choice scores as numpy has it (-inf or nan), without the warning."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scores: np.ndarray[Any, np.dtype[np.float64]] = loglikelihoods / np.array(
-            lengths, dtype=float
+    shapes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, (said, offered) in enumerate(zip(answers, choices, strict=True)):
+        shapes[len(said), len(offered)].append(number)
+    if len(shapes) == 1:  # the usual case: nothing to take apart
+        ((given, options),) = shapes
+        return _score_block(answers, choices, golds, wanted, tokens, given, options)
+    columns: Columns = {}
+    for (given, options), numbers in shapes.items():
+        block = _score_block(
+            [answers[i] for i in numbers],
+            [choices[i] for i in numbers],
+            [golds[i] for i in numbers],
+            wanted,
+            [tokens[i] for i in numbers] if tokens else None,
+            given,
+            options,
         )
-        return scores
+        for name, values in block.items():
+            column = columns.setdefault(name, [None] * len(answers))
+            for i, value in zip(numbers, values, strict=True):
+                column[i] = value
+    return columns
 
 
-def softmax(x: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Scores as probabilities that sum to one."""
-    shifted = np.exp(np.asarray(x, dtype=float) - np.max(x))
-    probabilities: np.ndarray[Any, np.dtype[np.float64]] = shifted / shifted.sum()
+def _score_block(
+    answers: Sequence[Sequence[tuple[float, bool]]],
+    choices: Sequence[Sequence[str]],
+    golds: Golds,
+    wanted: Collection[str],
+    tokens: Sequence[Sequence[int]] | None,
+    given: int,
+    options: int,
+) -> Columns:
+    """The columns of documents that all have `given` answers to `options` choices."""
+    likelihoods = map(itemgetter(0), chain.from_iterable(answers))
+    every = np.fromiter(likelihoods, float, len(answers) * given).reshape(-1, given)
+    halves = given == 2 * options and "acc_mutual_info" in wanted
+    loglikelihoods = every[:, :options] if halves else every
+    likeliest = loglikelihoods.argmax(axis=1)
+    hits = _judge(golds)
+
+    def lengths(measure: Callable[[str], int]) -> Array:
+        flat = map(measure, chain.from_iterable(choices))
+        return np.fromiter(flat, float, len(choices) * options).reshape(-1, options)
+
+    columns: Columns = {}
+    if "acc" in wanted:
+        columns["acc"] = hits(likeliest)
+    for pair in ("f1", "mcc", "matthews_corrcoef"):
+        if pair in wanted:
+            columns[pair] = list(zip(golds, likeliest.tolist(), strict=True))
+    # An empty choice scores as numpy has it (-inf or nan), without the warning.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if "acc_norm" in wanted:
+            columns["acc_norm"] = hits((loglikelihoods / lengths(len)).argmax(axis=1))
+        if "acc_bytes" in wanted:
+            columns["acc_bytes"] = hits((loglikelihoods / lengths(count_bytes)).argmax(axis=1))
+        if "acc_tokens" in wanted:
+            sizes = _token_counts(tokens, options)
+            columns["acc_tokens"] = hits((loglikelihoods / sizes).argmax(axis=1))
+    if "exact_match" in wanted:
+        columns["exact_match"] = [
+            int(any(said[i][1] for i in _indices(gold)))
+            for gold, said in zip(golds, answers, strict=True)
+        ]
+    if "brier_score" in wanted:
+        columns["brier_score"] = list(zip(golds, softmax(loglikelihoods), strict=True))
+    if "likelihood" in wanted:
+        rows = map(tuple, loglikelihoods.tolist())
+        columns["likelihood"] = list(zip(golds, rows, strict=True))
+    if "logprob" in wanted:
+        columns["logprob"] = [
+            float(np.logaddexp.reduce(row[_indices(gold)], initial=-np.inf))
+            for gold, row in zip(golds, loglikelihoods, strict=True)
+        ]
+    if halves:
+        columns["acc_mutual_info"] = hits((loglikelihoods - every[:, options:]).argmax(axis=1))
+    return columns
+
+
+def predictions_of(answers: Sequence[tuple[float, bool]], options: int) -> int:
+    """The likeliest choice of one document."""
+    return int(np.argmax([answer[0] for answer in answers[:options]]))
+
+
+def _judge(golds: Golds) -> Callable[[np.ndarray[Any, Any]], list[float]]:
+    """A function from predicted indices to 1.0 or 0.0 a document."""
+    if any(isinstance(gold, list) for gold in golds):
+        right = [frozenset(_indices(gold)) for gold in golds]
+        return lambda predicted: [
+            1.0 if index in indices else 0.0
+            for index, indices in zip(predicted.tolist(), right, strict=True)
+        ]
+    single = np.fromiter(golds, np.int64, len(golds))
+    return lambda predicted: (predicted == single).astype(float).tolist()
+
+
+def _indices(gold: Any) -> list[int]:
+    """The gold answers that are choices."""
+    return [i for i in (gold if isinstance(gold, list) else [gold]) if i != NOT_A_CHOICE]
+
+
+def _token_counts(tokens: Sequence[Sequence[int]] | None, options: int) -> Array:
+    if tokens is None:
+        raise ModelError(
+            "acc_tokens needs the number of tokens of every choice, which this model does not "
+            "tell; use acc_norm (characters) or acc_bytes."
+        )
+    return np.array([counts[:options] for counts in tokens], dtype=float)
+
+
+def softmax(x: Any) -> Array:
+    """Scores as probabilities that sum to one, along the last axis."""
+    scores = np.asarray(x, dtype=float)
+    shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    probabilities: Array = shifted / shifted.sum(axis=-1, keepdims=True)
     return probabilities
-
-
-@dataclass
-class GenerationMetric:
-    """A metric on generated text, with the arguments the task file gives it."""
-
-    name: str
-    function: Any
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._by_keyword = _takes_keywords(self.function)
-
-    def __call__(self, gold: Any, answer: Any) -> Any:
-        """Call it as `fn(references=, predictions=)`; an older one takes one `[gold, answer]`."""
-        if self._by_keyword:
-            return self.function(references=[gold], predictions=[answer], **self.arguments)
-        return self.function([gold, answer])
-
-
-def _takes_keywords(function: Any) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return True
-    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return any_keyword or {"references", "predictions"} <= parameters.keys()
-
-
-def score_generation(
-    answer: Any, gold: Any, metrics: Sequence[GenerationMetric], several_targets: bool
-) -> dict[str, Values]:
-    """The values of each metric on the generated text; a metric may name several itself.
-
-    With several targets a text is right if any of them makes it so.
-    """
-    values: dict[str, Values] = {}
-    for metric in metrics:
-        score = _any_target(answer, gold, metric) if several_targets else metric(gold, answer)
-        values[metric.name] = score if isinstance(score, dict) else {metric.name: score}
-    return values
-
-
-def _any_target(answer: Any, gold: Any, metric: GenerationMetric) -> float:
-    scores = [
-        score[metric.name] if isinstance(score, dict) else score
-        for score in (metric(g, answer) for g in (gold if isinstance(gold, list) else [gold]))
-    ]
-    return 1.0 if any(scores) else 0.0

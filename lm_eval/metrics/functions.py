@@ -13,11 +13,16 @@ from typing import Any
 
 from lm_eval.api.registry import register_metric
 
-# The aggregations below are looked up by name, so they must be registered first.
+# Aggregations and reductions are looked up by name below, so they must be registered first.
 from lm_eval.metrics import aggregations as _aggregations  # noqa: F401
 from lm_eval.metrics import classification as _classification  # noqa: F401
+from lm_eval.metrics import reductions as _reductions  # noqa: F401
+from lm_eval.metrics import translation as _translation  # noqa: F401
 
 _LIKELIHOOD = ["loglikelihood", "multiple_choice"]
+
+#: Functions that only carry a name; the value comes from elsewhere, or is the pair itself.
+PASSTHROUGHS: set[Callable[..., Any]] = set()
 
 
 def _passthrough(name: str, better: bool, output: str | list[str], aggregation: str) -> None:
@@ -27,6 +32,7 @@ def _passthrough(name: str, better: bool, output: str | list[str], aggregation: 
         return items
 
     passthrough.__name__ = f"{name}_fn"
+    PASSTHROUGHS.add(passthrough)
     register_metric(
         metric=name, higher_is_better=better, output_type=output, aggregation=aggregation
     )(passthrough)
@@ -35,13 +41,23 @@ def _passthrough(name: str, better: bool, output: str | list[str], aggregation: 
 _passthrough("acc", True, _LIKELIHOOD, "mean")
 _passthrough("acc_norm", True, _LIKELIHOOD, "mean")
 _passthrough("acc_bytes", True, _LIKELIHOOD, "mean")
+_passthrough("acc_tokens", True, "multiple_choice", "mean")
 _passthrough("acc_mutual_info", True, "multiple_choice", "mean")
+_passthrough("acc_all", True, "loglikelihood", "acc_all")
 _passthrough("f1", True, "multiple_choice", "f1")
 _passthrough("mcc", True, "multiple_choice", "matthews_corrcoef")
+_passthrough("matthews_corrcoef", True, "multiple_choice", "matthews_corrcoef")
+_passthrough("brier_score", False, "multiple_choice", "brier_score")
+_passthrough("likelihood", True, "multiple_choice", "likelihood")
+_passthrough("logprob", True, _LIKELIHOOD, "mean")
 _passthrough("perplexity", False, "loglikelihood", "perplexity")
 _passthrough("word_perplexity", False, "loglikelihood_rolling", "weighted_perplexity")
 _passthrough("byte_perplexity", False, "loglikelihood_rolling", "weighted_perplexity")
 _passthrough("bits_per_byte", False, "loglikelihood_rolling", "bits_per_byte")
+_passthrough("bleu", True, "generate_until", "bleu")
+_passthrough("chrf", True, "generate_until", "chrf")
+_passthrough("chrf++", True, "generate_until", "chrf++")
+_passthrough("ter", False, "generate_until", "ter")
 
 
 @register_metric(
@@ -62,8 +78,9 @@ _WITHOUT_DIGITS = str.maketrans("", "", string.digits)
 @register_metric(
     metric="exact_match",
     higher_is_better=True,
-    output_type="generate_until",
+    output_type=["generate_until", "multiple_choice"],
     aggregation="mean",
+    reduction="mean",
 )
 def exact_match(
     predictions: Sequence[str],
@@ -89,6 +106,47 @@ def exact_match(
 
     pairs = list(zip(predictions, references, strict=True))
     return {"exact_match": sum(clean(p) == clean(r) for p, r in pairs) / len(pairs)}
+
+
+@register_metric(
+    metric="anls",
+    higher_is_better=True,
+    output_type="generate_until",
+    aggregation="mean",
+    reduction="mean",
+)
+def anls(
+    predictions: Sequence[str],
+    references: Sequence[str | Sequence[str]],
+    threshold: float = 0.5,
+    ignore_case: bool = True,
+) -> dict[str, float]:
+    """Likeness to the nearest reference: 1 less the edits by length; 0 where they are too many.
+
+    The average normalised Levenshtein similarity of document questions (Biten et al. 2019).
+    """
+    scores = []
+    for prediction, reference in zip(predictions, references, strict=True):
+        options = [reference] if isinstance(reference, str) else reference
+        scores.append(max((_likeness(prediction, o, ignore_case) for o in options), default=0.0))
+    kept = [score if score > 1 - threshold else 0.0 for score in scores]
+    return {"anls": sum(kept) / len(kept)}
+
+
+def _likeness(one: Any, other: Any, ignore_case: bool) -> float:
+    """1 less the share of characters to change, take out or put in."""
+    a, b = (" ".join(str(text).split()) for text in (one, other))
+    if ignore_case:
+        a, b = a.lower(), b.lower()
+    if not a or not b:
+        return float(a == b)
+    row = list(range(len(b) + 1))
+    for i, left in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, right in enumerate(b, 1):
+            best = min(row[j] + 1, row[j - 1] + 1, diagonal + (left != right))
+            diagonal, row[j] = row[j], best
+    return 1 - row[-1] / max(len(a), len(b))
 
 
 def metric_max_over_ground_truths(

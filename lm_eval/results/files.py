@@ -81,6 +81,25 @@ def save(
     return target
 
 
+def keep_answers(
+    answers: Mapping[str, list[dict[str, Any]]], output_path: str | Path | None
+) -> Path:
+    """Write what a model answered when its answers could not be scored; says where."""
+    folder = Path(tempfile.mkdtemp(prefix="lm_eval_answers_"))
+    if output_path is not None:
+        folder.rmdir()
+        folder = _folder(Path(output_path))
+    stamp = datetime.now().isoformat().replace(":", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in answers.items():
+        text = (
+            json.dumps(line, default=handle_non_serializable, ensure_ascii=False) + "\n"
+            for line in lines
+        )
+        write_atomically(folder / f"answers_{sanitize_model_name(name)}_{stamp}.jsonl", text)
+    return folder
+
+
 def write_atomically(path: Path, parts: Iterable[str]) -> None:
     """Write beside the file, then rename: a reader sees all of it or none."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

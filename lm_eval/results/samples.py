@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lm_eval.api.task import Task
@@ -23,7 +23,7 @@ def _sample(task: Task, measured: Measurement) -> Sample:
     doc = requests[0].doc
     target = task.doc_to_target(doc)
     document = json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)
-    return {
+    sample = {
         "doc_id": measured.doc_id,
         "doc": doc,
         "target": target,
@@ -37,6 +37,24 @@ def _sample(task: Task, measured: Measurement) -> Sample:
         "target_hash": hash_string(str(target)),
         **measured.values,
     }
+    if any(request.thinking is not None for request in requests):
+        sample["thinking"] = [request.thinking for request in requests]
+    if task.extracting_pipelines():
+        sample["extraction_failed"] = any(pipeline in r.extraction_failed for r in requests)
+    return sample
+
+
+def answers_of(task: Task, doc_ids: Sequence[int] | None = None) -> list[Sample]:
+    """What a task asked and was answered, without scores: one entry a request."""
+    return [
+        {
+            "doc_id": doc_ids[request.doc_id or 0] if doc_ids else request.doc_id,
+            "doc": request.doc,
+            "arguments": request.args,
+            "resps": request.resps,
+        }
+        for request in task.instances
+    ]
 
 
 def task_hash(samples: Iterable[Mapping[str, Any]]) -> str:

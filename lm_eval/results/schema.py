@@ -19,6 +19,12 @@ EvalResults = TypedDict(
         "n-shot": dict[str, Any],
         "higher_is_better": dict[str, dict[str, Any]],
         "n-samples": dict[str, dict[str, int]],
+        # beside the rows: documents in which a filter pipeline found no answer, what documents
+        # were clustered by, and intervals by `metric,filter`
+        "extraction_failed": dict[str, dict[str, int]],
+        "clusters": dict[str, dict[str, Any]],
+        "confidence": float,
+        "intervals": dict[str, dict[str, tuple[float, float]]],
         "samples": dict[str, list[dict[str, Any]]],
         "datasets": dict[str, dict[str, Any]],
         # how it was run

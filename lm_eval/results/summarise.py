@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from lm_eval.api.group import Group
-from lm_eval.errors import EvalError
+from lm_eval.errors import EvalError, located
 from lm_eval.metrics.aggregations import mean
-from lm_eval.metrics.uncertainty import standard_error
+from lm_eval.metrics.uncertainty import confidence_interval, standard_error
 from lm_eval.results.samples import samples_of
 from lm_eval.results.schema import EvalResults
 from lm_eval.scoring import TaskScores, failed
+from lm_eval.stats.intervals import Interval, normal_interval
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """How the uncertainty of scores is to be told."""
+
+    bootstrap_iters: int
+    confidence: float | None = None
+    cluster: str | None = None
+
+
+@dataclass
+class Summary:
+    """One task's row, and what stands beside it."""
+
+    row: dict[str, Any]
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    clusters: dict[str, Any] | None = None
+    extraction_failed: dict[str, int] = field(default_factory=dict)
 
 
 def summarise(
     scores: Mapping[str, TaskScores],
     groups: Mapping[str, Group],
-    bootstrap_iters: int,
+    doubt: Doubt,
     keep_samples: bool,
 ) -> EvalResults:
     """The results: a row a task, a row a group, and what is needed to read them."""
-    rows = {name: task_row(name, scored, bootstrap_iters) for name, scored in scores.items()}
+    summaries = {name: summarise_task(name, scored, doubt) for name, scored in scores.items()}
+    rows = {name: summary.row for name, summary in summaries.items()}
     tasks = {name: scored.task for name, scored in scores.items()}
     configs = {name: task.dump_config() for name, task in tasks.items()}
     versions: dict[str, Any] = {name: task.VERSION for name, task in tasks.items()}
     shots: dict[str, Any] = {name: _shots(config) for name, config in configs.items()}
     directions = {name: dict(task.higher_is_better()) for name, task in tasks.items()}
+    intervals = {name: summary.intervals for name, summary in summaries.items()}
     for group in _children_first(groups.values()):
         rows[group.name] = group.aggregate(rows)
         versions[group.name] = group.version
+        intervals[group.name] = _group_intervals(rows[group.name], doubt.confidence)
         _inherit_shots(group, shots)
         _inherit_directions(group, directions)
     results: EvalResults = {
@@ -50,40 +74,86 @@ def summarise(
     aggregated = {name: rows[name] for name, group in groups.items() if group.has_aggregation}
     if aggregated:
         results["groups"] = aggregated
+    # Beside the rows, not in them: readers of published results take every pair there for a score.
+    failures = {name: s.extraction_failed for name, s in summaries.items() if s.extraction_failed}
+    if failures:
+        results["extraction_failed"] = failures
+    clusters = {name: s.clusters for name, s in summaries.items() if s.clusters is not None}
+    if clusters:
+        results["clusters"] = clusters
+    if doubt.confidence is not None:
+        results["confidence"] = doubt.confidence
+        results["intervals"] = {name: found for name, found in intervals.items() if found}
     if keep_samples:
         results["samples"] = {name: samples_of(scored) for name, scored in scores.items()}
     return results
 
 
-def task_row(name: str, scored: TaskScores, bootstrap_iters: int) -> dict[str, Any]:
+def summarise_task(name: str, scored: TaskScores, doubt: Doubt) -> Summary:
     """A task's row: `metric,filter` and `metric_stderr,filter` for everything it reports."""
     functions = scored.task.aggregation()
     columns = scored.columns()
+    counts = {key: len(column.values) for key, column in columns.items()}
     row: dict[str, Any] = {
         "name": name,
         "alias": scored.task.config.task_alias or name,
-        "sample_len": max(map(len, columns.values()), default=0),
+        "sample_len": max(counts.values(), default=0),
     }
-    counts = {len(values) for values in columns.values()}
+    summary = Summary(row, extraction_failed=scored.extraction_failed())
+    shared = _clusters(scored, doubt.cluster)
+    if shared is not None:
+        by, clusters = shared
+        summary.clusters = {"by": by, "count": len(set(clusters))}
     if not columns:
         logger.warning("%s: none of its metrics gave a value; check its metric_list.", name)
-    if len(counts) > 1 or counts - {scored.documents}:
+    if set(counts.values()) - {scored.documents}:
         logger.warning("%s: not every document was given every metric; means leave it out.", name)
-    for (metric, pipeline), values in columns.items():
+        row["sample_count"] = {f"{m},{pipeline}": n for (m, pipeline), n in counts.items()}
+    for (metric, pipeline), column in columns.items():
         aggregation = functions.get(metric)
         if aggregation is None:
             logger.warning("%s: no aggregation is known for %s; its mean is taken.", name, metric)
             aggregation = mean
+        own = None if shared is None else [shared[1][place] for place in column.places]
         try:
-            value = aggregation(values)
-            error = standard_error(aggregation, values, bootstrap_iters)
+            value = aggregation(column.values)
+            if value is None:
+                raise EvalError(
+                    f"task {name!r}: the aggregation of {metric} returned nothing; "
+                    "it must return a number."
+                )
+            error = standard_error(aggregation, column.values, doubt.bootstrap_iters, own)
+        except EvalError as problem:
+            raise located(problem, f"task {name!r}") from problem
         except Exception as problem:
             raise failed(f"task {name!r}: aggregating {metric}", problem) from problem
-        if value is None:
-            raise EvalError(f"task {name!r}: the aggregation of {metric} returned nothing.")
         row[f"{metric},{pipeline}"] = value
         row[f"{metric}_stderr,{pipeline}"] = "N/A" if error is None else error
-    return row
+        if doubt.confidence is not None and isinstance(value, (int, float)):
+            found = confidence_interval(
+                aggregation, column.values, value, error, doubt.confidence, own
+            )
+            if found is not None:
+                summary.intervals[f"{metric},{pipeline}"] = found
+    return summary
+
+
+def _clusters(scored: TaskScores, asked: str | None) -> tuple[str, list[Hashable]] | None:
+    """By what the documents cluster, and their clusters: as the run asks, else as the task says."""
+    task = scored.task
+    by = asked if asked and task.has_column(asked) else task.get_config("cluster")
+    return (by, scored.clusters(by)) if by else None
+
+
+def _group_intervals(row: Mapping[str, Any], confidence: float | None) -> dict[str, Interval]:
+    """Intervals of a group's joint scores, which are means over many documents."""
+    intervals: dict[str, Interval] = {}
+    for key in row if confidence is not None else ():
+        metric, comma, pipeline = key.partition(",")
+        error = row.get(f"{metric}_stderr,{pipeline}")
+        if comma and isinstance(error, float) and confidence is not None:
+            intervals[key] = normal_interval(row[key], error, confidence)
+    return intervals
 
 
 def _shots(config: Mapping[str, Any]) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 from lm_eval import markdown
 
 _HEADERS = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
-_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr"}
+_NO_ANSWER = "No answer"
+_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr", _NO_ANSWER}
 _ARROWS = {True: "↑", False: "↓"}
 _NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
 
@@ -16,21 +17,61 @@ _NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
 def make_table(
     result_dict: Mapping[str, Any], column: str = "results", sort_results: bool = False
 ) -> str:
-    """A Markdown table of the tasks (`results`) or the groups (`groups`) alone."""
+    """A Markdown table of the tasks (`results`) or the groups (`groups`) alone.
+
+    Intervals, and documents in which no answer was found, get a column where there are any.
+    """
     rows = result_dict[column]
     depths, ordered = _hierarchy(result_dict.get("group_subtasks", {}), rows)
+    more = _more_headers(result_dict, rows)
     lines: list[list[str]] = []
     for key in sorted(rows) if sort_results else ordered:
         depth = depths.get(key, 0)
         alias = rows[key].get("alias", key)
         name = f"{' ' * depth}- {alias}" if depth else alias
-        lines += _lines(name, key, result_dict, rows[key])
+        lines += _lines(name, key, result_dict, rows[key], more)
     first = "Groups" if column == "groups" else "Tasks"
-    return markdown.table([first, *_HEADERS], lines, right=_ALIGN_RIGHT)
+    return markdown.table([first, *_HEADERS, *more], lines, right=_ALIGN_RIGHT)
+
+
+def _more_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
+    """The columns that these rows have something to put into."""
+    intervals = result_dict.get("intervals", {})
+    failures = result_dict.get("extraction_failed", {})
+    headers = []
+    if any(intervals.get(key) for key in rows):
+        headers.append(f"{100 * result_dict['confidence']:g}% interval")
+    if any(any(failures.get(key, {}).values()) for key in rows):
+        headers.append(_NO_ANSWER)
+    return headers
+
+
+def _more_cells(
+    key: str,
+    metric_and_filter: str,
+    result_dict: Mapping[str, Any],
+    row: Mapping[str, Any],
+    headers: Sequence[str],
+) -> list[str]:
+    cells = []
+    for header in headers:
+        if header == _NO_ANSWER:
+            pipeline = metric_and_filter.partition(",")[2]
+            failed = result_dict["extraction_failed"].get(key, {}).get(pipeline)
+            share = "" if failed is None else f"{100 * failed / max(row['sample_len'], 1):.1f}%"
+            cells.append(share)
+        else:
+            bounds = result_dict["intervals"].get(key, {}).get(metric_and_filter)
+            cells.append("" if bounds is None else f"{bounds[0]:.4f} – {bounds[1]:.4f}")
+    return cells
 
 
 def _lines(
-    name: str, key: str, result_dict: Mapping[str, Any], row: Mapping[str, Any]
+    name: str,
+    key: str,
+    result_dict: Mapping[str, Any],
+    row: Mapping[str, Any],
+    more: Sequence[str],
 ) -> list[list[str]]:
     """A line a metric; the name and version stand on the first alone."""
     version = str(result_dict["versions"].get(key, "N/A"))
@@ -47,9 +88,11 @@ def _lines(
         value = _number(row[metric_and_filter])
         plus_minus = "±" if error is not None else ""
         stderr = "" if error is None else _number(error)
-        lines.append([name, version, pipeline, shots, metric, arrow, value, plus_minus, stderr])
+        cells = [name, version, pipeline, shots, metric, arrow, value, plus_minus, stderr]
+        lines.append([*cells, *_more_cells(key, metric_and_filter, result_dict, row, more)])
         name = version = ""
-    return lines or [[name, version, "", shots, "", "", "", "", ""]]
+    empty = [""] * (5 + len(more))
+    return lines or [[name, version, "", shots, *empty]]
 
 
 def _number(value: Any) -> str:

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
-from lm_eval.api.registry import aggregation_registry, filter_registry, metric_registry
+from lm_eval.api.registry import (
+    aggregation_registry,
+    filter_registry,
+    metric_registry,
+    reduction_registry,
+)
 from lm_eval.api.task import Task
 from lm_eval.config.functions import resolve_functions, run_modules_that_register
 from lm_eval.config.group import GroupConfig
@@ -20,6 +25,7 @@ from lm_eval.config.task import TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
 from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion
+from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import apply_format
 from lm_eval.prompts.promptsource import fan_out
 from lm_eval.tasks.configurable import ConfigurableTask
@@ -360,15 +366,17 @@ def _slug(name: str) -> str:
 
 
 def _unregistered(values: Mapping[str, Any]) -> set[str]:
-    """The filters, metrics and aggregations a task names that nobody has registered yet."""
+    """The filters and metrics, and what goes with them, that nobody has registered yet."""
     used: list[tuple[Any, Any]] = []
-    for entry in values.get("metric_list") or ():
-        if isinstance(entry, Mapping):
-            used.append((entry.get("metric"), metric_registry))
-            used.append((entry.get("aggregation"), aggregation_registry))
-    for pipeline in values.get("filter_list") or ():
-        steps = pipeline.get("filter") if isinstance(pipeline, Mapping) else None
-        for step in steps or ():
+    pipelines = [p for p in values.get("filter_list") or () if isinstance(p, Mapping)]
+    for holder in (values, *pipelines):
+        for entry in holder.get("metric_list") or ():
+            if isinstance(entry, Mapping):
+                used.append((entry.get("metric"), metric_registry))
+                used.append((entry.get("aggregation"), aggregation_registry))
+                used.append((reduction_name(entry.get("reduction")), reduction_registry))
+    for pipeline in pipelines:
+        for step in pipeline.get("filter") or ():
             if isinstance(step, Mapping):
                 used.append((step.get("function"), filter_registry))
     return {name for name, known in used if isinstance(name, str) and name not in known}

@@ -17,6 +17,7 @@ from lm_eval.api.registry import (
     filter_registry,
     format_registry,
     metric_registry,
+    reduction_registry,
 )
 from lm_eval.config.functions import FunctionRef, modules_mentioning
 from lm_eval.config.group import AggMetricConfig, GroupConfig
@@ -24,6 +25,8 @@ from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile
 from lm_eval.errors import ConfigError, at, suggestion
+from lm_eval.metrics import hf_evaluate
+from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.fewshot import SAMPLER_REGISTRY
 from lm_eval.prompts.template import env
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
@@ -116,8 +119,10 @@ class _Checker:
         for key in _TEMPLATES:
             self._template(file.where(key), key, values.get(key))
         self._fewshot(file, values.get("fewshot_config"))
-        self._metrics(file, values)
-        self._filters(file, values.get("filter_list"))
+        own = "process_results" in values
+        for number, entry in enumerate(_items(values.get("metric_list"))):
+            self._metric(file.where(f"metric_list[{number}]"), entry, own)
+        self._filters(file, values.get("filter_list"), own)
         self._formats(file, values.get("formats"))
 
     def _type(self, where: str, key: str, value: Any, hint: Any) -> bool:
@@ -146,26 +151,30 @@ class _Checker:
         if isinstance(sampler, str):
             self._name(where, "few-shot sampler", sampler, SAMPLER_REGISTRY)
 
-    def _metrics(self, file: YamlFile, values: Mapping[str, Any]) -> None:
-        own = "process_results" in values
-        for number, entry in enumerate(_items(values.get("metric_list"))):
-            where = file.where(f"metric_list[{number}]")
-            if not isinstance(entry, Mapping) or "metric" not in entry:
-                self._say(where, f"an entry of metric_list needs a `metric`: {entry!r}.")
-                continue
-            metric, aggregation = entry["metric"], entry.get("aggregation")
-            if isinstance(metric, str) and not own and not entry.get("hf_evaluate"):
-                self._name(where, "metric", metric, metric_registry)
-            if isinstance(aggregation, str):
-                self._name(where, "aggregation", aggregation, aggregation_registry)
+    def _metric(self, where: str, entry: Any, own: bool) -> None:
+        """Check an entry of a metric_list; where a task scores by itself (`own`) any name does."""
+        if not isinstance(entry, Mapping) or "metric" not in entry:
+            self._say(where, f"an entry of metric_list needs a `metric`: {entry!r}.")
+            return
+        metric, aggregation = entry["metric"], entry.get("aggregation")
+        elsewhere = entry.get("hf_evaluate") or metric in hf_evaluate.KNOWN
+        if isinstance(metric, str) and not own and not elsewhere:
+            self._name(where, "metric", metric, metric_registry)
+        if isinstance(aggregation, str):
+            self._name(where, "aggregation", aggregation, aggregation_registry)
+        reduction = reduction_name(entry.get("reduction"))
+        if reduction is not None:
+            self._name(where, "reduction", reduction, reduction_registry)
 
-    def _filters(self, file: YamlFile, given: Any) -> None:
+    def _filters(self, file: YamlFile, given: Any, own: bool) -> None:
         for number, pipeline in enumerate(_items(given)):
             where = file.where(f"filter_list[{number}]")
             steps = pipeline.get("filter") if isinstance(pipeline, Mapping) else None
             if not isinstance(steps, list) or "name" not in pipeline:
                 self._say(where, "an entry of filter_list needs a `name` and a list `filter`.")
                 continue
+            for entry in _items(pipeline.get("metric_list")):
+                self._metric(where, entry, own)
             for step in steps:
                 function = step.get("function") if isinstance(step, Mapping) else None
                 if function is None:
@@ -298,6 +307,10 @@ def _reported(values: Mapping[str, Any]) -> set[str] | None:
     if values.get("process_results") or values.get("formats"):
         return None
     entries = values.get("metric_list")
+    if any(
+        isinstance(p, Mapping) and "metric_list" in p for p in _items(values.get("filter_list"))
+    ):
+        return None
     if entries is None:
         return set(DEFAULT_METRIC_REGISTRY.get(values.get("output_type", "generate_until"), ()))
     names = {entry.get("metric") for entry in _items(entries) if isinstance(entry, Mapping)}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from lm_eval.api.filter import FilterEnsemble
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
@@ -22,14 +21,16 @@ from lm_eval.data import (
     load_splits,
     process_split,
 )
-from lm_eval.errors import ConfigError, DataError, suggestion
-from lm_eval.filters import build_filter_ensemble
+from lm_eval.errors import ConfigError, DataError, ModelError, suggestion
+from lm_eval.filters import build_pipelines
+from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
-from lm_eval.metrics.chosen import choose_metrics
+from lm_eval.metrics.chosen import TaskMetrics, choose_for_pipelines, choose_metrics
 from lm_eval.prompts import fields
 from lm_eval.prompts.fewshot import ContextSampler, get_sampler, without_question
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
 from lm_eval.prompts.promptsource import apply_prompt
+from lm_eval.tasks import scorer
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +65,21 @@ class ConfigurableTask(Task):
         self._fewshot_seed: int | None = None
         self._spare = random.Random()
         self._shown: dict[int, tuple[Any, list[Message]]] = {}
-        self._metrics = choose_metrics(self.config)
-        self._filters = self._build_filters()
+        try:
+            self._filters = build_pipelines(self.config.filter_list)
+            Thinking.parse(self.config.think_end_token, self.config.think_tags)
+        except ConfigError as error:
+            raise ConfigError(f"task {self.task_name!r}: {error}") from error
+        names = [pipeline.name for pipeline in self._filters]
+        self._metrics = choose_for_pipelines(self.config, names)
         self.download(self.config.dataset_kwargs)
         self.task_docs = super().eval_docs
         self.features = columns_of(self.task_docs)
+        if self.config.cluster is not None and not self.has_column(self.config.cluster):
+            raise ConfigError(
+                f"task {self.task_name!r}: cluster: its documents have no column "
+                f"{self.config.cluster!r}.{suggestion(self.config.cluster, self.features)}"
+            )
         self._look_at_first_document()
 
     def _settle_config(self, config: Mapping[str, Any] | None) -> TaskConfig:
@@ -85,29 +96,6 @@ class ConfigurableTask(Task):
             return config
         return TaskConfig(**apply_prompt(config, _folder_of(config.get("metadata"))))
 
-    def _build_filters(self) -> list[FilterEnsemble]:
-        if self.config.filter_list is None:
-            return [build_filter_ensemble("none", [("take_first", None)])]
-        pipelines: list[FilterEnsemble] = []
-        for pipeline in self.config.filter_list:
-            try:
-                name, steps = pipeline["name"], pipeline["filter"]
-                parts = [
-                    (step["function"], {k: v for k, v in step.items() if k != "function"})
-                    for step in steps
-                ]
-            except (KeyError, TypeError) as error:
-                raise ConfigError(
-                    f"task {self.task_name!r}: filter_list: each entry needs a `name` and a list "
-                    f"`filter` of steps with a `function`; this one has not: {pipeline!r}."
-                ) from error
-            if any(other.name == name for other in pipelines):
-                raise ConfigError(
-                    f"task {self.task_name!r}: filter_list: two pipelines are called {name!r}."
-                )
-            pipelines.append(build_filter_ensemble(name, parts))
-        return pipelines
-
     def _look_at_first_document(self) -> None:
         """Learn from one document what the templates give: several inputs, several targets."""
         self.multiple_input = 0
@@ -118,10 +106,10 @@ class ConfigurableTask(Task):
         try:
             text = self.doc_to_text(doc)
             target = self.doc_to_target(doc)
-            choices = self.doc_to_choice(doc) if self._has_choices else None
+            choices = self.doc_to_choice(doc) if self.has_choices else None
         except (DataError, ConfigError) as error:
             raise type(error)(f"task {self.task_name!r}, document 0: {error}") from error
-        if self._has_choices and not isinstance(choices, list):
+        if self.has_choices and not isinstance(choices, list):
             raise DataError(
                 f"task {self.task_name!r}, document 0: doc_to_choice gave {choices!r}, not a list."
             )
@@ -131,7 +119,7 @@ class ConfigurableTask(Task):
             self.multiple_target = len(target)
 
     @property
-    def _has_choices(self) -> bool:
+    def has_choices(self) -> bool:
         return self.config.doc_to_choice is not None
 
     # -- documents ----------------------------------------------------------------------------
@@ -274,11 +262,11 @@ class ConfigurableTask(Task):
 
     def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any:
         spec = doc_to_text if doc_to_text is not None else self.config.doc_to_text
-        return fields.text_of(doc, spec, self.features, self._has_choices)
+        return fields.text_of(doc, spec, self.features, self.has_choices)
 
     def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
         spec = doc_to_target if doc_to_target is not None else self.config.doc_to_target
-        return fields.target_of(doc, spec, self.features, self._has_choices)
+        return fields.target_of(doc, spec, self.features, self.has_choices)
 
     def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> Any:
         spec = doc_to_choice if doc_to_choice is not None else self.config.doc_to_choice
@@ -427,7 +415,7 @@ class ConfigurableTask(Task):
             pairs = [(context, continuation) for context in ctx]
         else:
             pairs = [(ctx, f"{delimiter}{choice}") for choice in choices]
-        if "acc_mutual_info" in self._metrics.functions:
+        if self._metrics.wants("acc_mutual_info"):
             pairs += [("", f"{delimiter}{choice}") for choice in choices]
         return pairs
 
@@ -436,7 +424,7 @@ class ConfigurableTask(Task):
 
         Where nothing is scored, or by the task's own code, the gold answer may be anything.
         """
-        if self.config.process_results is not None or "bypass" in self._metrics.functions:
+        if self.config.process_results is not None or self._metrics.wants("bypass"):
             return
         gold = self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
         for index in gold if isinstance(gold, list) else [gold]:
@@ -461,43 +449,50 @@ class ConfigurableTask(Task):
         if callable(self.config.process_results):
             scored: dict[str, Any] = self.config.process_results(doc, results)
             return scored
-        wanted = self._metrics.functions
-        if self.OUTPUT_TYPE == "loglikelihood":
-            return documents.score_loglikelihood(results[0], wanted)
-        if self.OUTPUT_TYPE == "loglikelihood_rolling":
-            text = self.doc_to_target(doc)
-            words, size = self.count_words(text), self.count_bytes(text)
-            return documents.score_rolling(results[0], words, size, wanted)
-        if self.OUTPUT_TYPE == "multiple_choice":
-            choices = self.doc_to_choice(doc)
-            gold = self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
-            index = documents.gold_index(gold, choices)
-            if documents.NOT_A_CHOICE in (index if isinstance(index, list) else [index]):
-                self.gold_missing += 1
-            return documents.score_multiple_choice(results, choices, index, wanted)
-        return self._score_generation(doc, results[0])
+        return scorer.score_document(self, self._metrics.shared, doc, results)
 
-    def _score_generation(self, doc: Any, answer: Any) -> dict[str, Any]:
-        gold = self.doc_to_target(doc)
-        if self._has_choices:
-            gold = self.doc_to_choice(doc)[gold]
-        elif self.multiple_target:
-            gold = list(gold)
-        elif type(gold) is not type(answer) and not (
-            isinstance(answer, list) or "bypass" in self._metrics.functions
-        ):
-            gold = type(answer)(gold)
-        scored = documents.score_generation(
-            answer, gold, self._metrics.for_generation, bool(self.multiple_target)
-        )
-        for metric, values in scored.items():
-            self._metrics.adopt(metric, values)
-        return {name: value for values in scored.values() for name, value in values.items()}
+    def score_document(self, pipeline: str, doc: Any, answers: Any) -> dict[str, Any]:
+        metrics = self._metrics.own.get(pipeline)
+        if metrics is None:
+            return super().score_document(pipeline, doc, answers)
+        if self._scores_by_itself:
+            return documents.only(metrics.metrics, dict(self.process_results(doc, answers)))
+        return scorer.score_document(self, metrics, doc, answers)
+
+    def score_documents(
+        self, pipeline: str, asked: Sequence[Sequence[Instance]]
+    ) -> dict[str, list[Any]] | None:
+        metrics = self._metrics.of(pipeline)
+        own_functions = any(metric.fn is not None for metric in metrics.metrics.values())
+        if self.OUTPUT_TYPE != "multiple_choice" or own_functions or self._scores_by_itself:
+            return None
+        try:
+            return scorer.score_choices(self, metrics, asked, pipeline)
+        except ModelError:
+            raise
+        except Exception:  # document by document it will be known which one it is
+            return None
+
+    @property
+    def _scores_by_itself(self) -> bool:
+        """Whether the task file, a subclass or somebody's hand has its own `process_results`."""
+        return callable(self.config.process_results) or not self.is_unchanged("process_results")
+
+    def is_unchanged(self, method: str) -> bool:
+        """Whether a method is the one written here, not a subclass's or one set by hand."""
+        here = getattr(type(self), method) is getattr(ConfigurableTask, method)
+        return here and method not in vars(self)
+
+    def has_column(self, column: str) -> bool:
+        return "{" in column or column in self.features
+
+    def cluster_of(self, doc: Any, column: str) -> Any:
+        return fields.column_or_template(doc, column, self.features)
 
     def override_metric(self, metric_name: str) -> None:
         self._config.metric_list = [{"metric": metric_name}]
         self._config.process_results = None
-        self._metrics = choose_metrics(self.config)
+        self._metrics = TaskMetrics(choose_metrics(self.config))
 
     def aggregation(self) -> dict[str, Callable[..., Any]]:
         return self._metrics.aggregations

@@ -61,7 +61,7 @@ def shown_in_the_readme() -> dict[tuple[str, str, str], tuple[float, float]]:
     name = ""
     for line in README.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip(" -") for cell in line.split("|")]
-        if len(cells) == 11 and cells[5] and cells[7].replace(".", "").isdigit():
+        if len(cells) == 12 and cells[5] and cells[7].replace(".", "").isdigit():
             name = cells[1] or name
             shown[name, cells[3], cells[5]] = (float(cells[7]), float(cells[9]))
     assert len(shown) == 11
