@@ -119,7 +119,7 @@ def is_json(text: str) -> bool:
 
 
 def title(text: str) -> bool:
-    return any(part.strip("<>").strip() for part in re.findall(r"<<[^\n]+>>", text))
+    return any(part.lstrip("<").rstrip(">").strip() for part in re.findall(r"<<[^\n]+>>", text))
 
 
 # -- the whole response -----------------------------------------------------------------------
