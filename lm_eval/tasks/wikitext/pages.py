@@ -27,8 +27,8 @@ _LATE = (
 )
 
 
-def plain_text(doc: dict[str, Any]) -> str:
-    text: str = doc["page"]
+def joined(text: str) -> str:
+    """A text without the spaces that tokenisation put into it."""
     for apart, together in _EARLY:
         text = text.replace(apart, together)
     for inside, start, end in _BRACKETS:
@@ -38,13 +38,19 @@ def plain_text(doc: dict[str, Any]) -> str:
     return text
 
 
-def process_results(doc: dict[str, Any], results: list[float]) -> dict[str, tuple[float, int]]:
-    """Words and bytes are counted in the page as the corpus has it, so that models compare."""
-    (loglikelihood,) = results
-    words = len(re.split(r"\s+", doc["page"]))
-    size = len(doc["page"].encode())
+def per_word_and_byte(text: str, loglikelihood: float) -> dict[str, tuple[float, int]]:
+    words, size = len(re.split(r"\s+", text)), len(text.encode())
     return {
         "word_perplexity": (loglikelihood, words),
         "byte_perplexity": (loglikelihood, size),
         "bits_per_byte": (loglikelihood, size),
     }
+
+
+def plain_text(doc: dict[str, Any]) -> str:
+    return joined(doc["page"])
+
+
+def process_results(doc: dict[str, Any], results: list[float]) -> dict[str, tuple[float, int]]:
+    """Words and bytes are counted in the page as the corpus has it, so that models compare."""
+    return per_word_and_byte(doc["page"], results[0])
