@@ -26,10 +26,11 @@ except ImportError as error:
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5  # seconds that two answers may take to compare
+NO_ANSWER = "[invalidanswer]"
 _FINAL = re.compile(r"Final Answer: The final answer is(.*?). I hope it is correct.")
 
 # Lists of appendix D of Lewkowycz et al. (2022).
-_SUBSTITUTED = (
+SUBSTITUTED = (
     ("an ", ""),
     ("a ", ""),
     (".$", "$"),
@@ -42,7 +43,7 @@ _SUBSTITUTED = (
     ("\\text{m}", "\\text{}"),
 )
 #: In the order of the list; words are looked for outside commands, so that `\left` keeps its `ft`.
-_REMOVED = (
+REMOVED = (
     *"square ways integers dollars mph inches ft hours km units".split(),
     "\\ldots",
     *"sue points feet minutes digits cents degrees cm gm pounds meters meals edges".split(),
@@ -63,7 +64,7 @@ _REMOVED = (
     '"',
     "\\dots",
 )
-_REWRITTEN = tuple(
+REWRITTEN = tuple(
     (re.compile(pattern), into)
     for pattern, into in (
         (r"(.*?)(\$)(.*?)(\$)(.*)", r"$\3$"),
@@ -81,18 +82,18 @@ _REWRITTEN = tuple(
 def final_answer(text: str) -> str:
     """What the model says in the closing sentence it was shown."""
     found = _FINAL.search(text + "I hope it is correct.")
-    return found[1].strip() if found else "[invalidanswer]"
+    return found[1].strip() if found else NO_ANSWER
 
 
 def normalise(answer: str) -> str:
     answer = answer.split("=")[-1]
-    for word in filter(str.isalpha, _REMOVED):
+    for word in filter(str.isalpha, REMOVED):
         answer = re.sub(rf"(?<!\\)\b{word}\b", "", answer)
-    for before, after in _SUBSTITUTED:
+    for before, after in SUBSTITUTED:
         answer = answer.replace(before, after)
-    for part in _REMOVED:
+    for part in REMOVED:
         answer = _without_word(answer, part) if part.isalpha() else answer.replace(part, "")
-    for pattern, into in _REWRITTEN:
+    for pattern, into in REWRITTEN:
         answer = pattern.sub(into, answer)
     answer = answer.replace("$", "")
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+", answer):  # 100,000, but not the pair 0,1
@@ -124,18 +125,20 @@ def _at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def same(first: str, second: str) -> bool:
-    """Equal as text, or their difference is zero. What cannot be read is not equal."""
-    if first and first == second:
-        return True
+def equal(first: str, second: str, patience: int = PATIENCE) -> bool:
+    """Whether the difference is zero. What cannot be read is not equal."""
     try:
-        with _at_most(PATIENCE):
+        with _at_most(patience):
             return bool(sympy.simplify(parse_latex(first) - parse_latex(second)) == 0)
     except ImportError:
         raise
     except Exception as error:  # sympy's parser and solver raise what they like
         logger.debug("cannot compare %s and %s: %s", first, second, error)
         return False
+
+
+def same(first: str, second: str) -> bool:
+    return bool(first and first == second) or equal(first, second)
 
 
 def gold_answer(doc: dict[str, Any]) -> str:
