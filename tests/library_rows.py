@@ -16,10 +16,42 @@ Lots = random.Random
 Make = Callable[[Lots], Any]
 COUNT = 12
 
-_WHO = "the baker,a quiet fisherman,old Marta,the new clerk,my cousin,Ulrich,a tired nurse".split(",")
-_DOES = "paints,carries,forgets,sells,hides,repairs,counts,borrows,describes".split(",")
-_WHAT = "a green lamp,seven ropes,the wooden box,some bread,a map of the coast,two keys".split(",")
-_WHERE = "near the mill,at dawn,in the cellar,behind the school,after the storm,by boat".split(",")
+_WHO = [
+    "the baker",
+    "a quiet fisherman",
+    "old Marta",
+    "the new clerk",
+    "my cousin",
+    "Ulrich",
+    "a tired nurse",
+]
+_DOES = [
+    "paints",
+    "carries",
+    "forgets",
+    "sells",
+    "hides",
+    "repairs",
+    "counts",
+    "borrows",
+    "describes",
+]
+_WHAT = [
+    "a green lamp",
+    "seven ropes",
+    "the wooden box",
+    "some bread",
+    "a map of the coast",
+    "two keys",
+]
+_WHERE = [
+    "near the mill",
+    "at dawn",
+    "in the cellar",
+    "behind the school",
+    "after the storm",
+    "by boat",
+]
 
 
 def sentence(lots: Lots) -> str:
@@ -129,7 +161,7 @@ def _coqa(lots: Lots) -> dict[str, Any]:
 def _record(lots: Lots) -> dict[str, Any]:
     entities = [f"{name} {lots.randrange(99)}" for name in ("Tobias", "Mira", "Fritz", "Anna")]
     return {
-        "passage": f"{passage(lots)}\n@highlight\n{sentence(lots)[:-1]}\n@highlight\n{phrase(lots)}",
+        "passage": "\n@highlight\n".join([passage(lots), sentence(lots)[:-1], phrase(lots)]),
         "query": f"@placeholder {phrase(lots)}",
         "entities": [*entities, entities[0]],
         "answers": lots.sample(entities, 2),
@@ -198,6 +230,11 @@ def _quality(lots: Lots) -> dict[str, Any]:
         "input": f"{sentence(lots)}\n\n{listed}\n\n{passage(lots)}",
         "output": lots.choice(choices),
     }
+
+
+def _sum(lots: Lots) -> dict[str, Any]:
+    a, b = lots.randrange(99), lots.randrange(99)
+    return {"context": f"\n\nQ: What is {a} plus {b}?\n\nA:", "completion": f" {a + b}"}
 
 
 def _scrolls(output: Make) -> Make:
@@ -306,23 +343,44 @@ ROWS: dict[str, Make] = {
     "wmt/wmt14": table(translation=table(en=sentence, fr=sentence)),
     "wmt/wmt16/de-en": table(translation=table(en=sentence, de=sentence)),
     "wmt/wmt16/ro-en": table(translation=table(en=sentence, ro=sentence)),
-    "EleutherAI/arithmetic": lambda lots: {
-        "context": f"\n\nQ: What is {(a := lots.randrange(99))} plus {(b := lots.randrange(99))}?\n\nA:",
-        "completion": f" {a + b}",
-    },
+    "EleutherAI/arithmetic": _sum,
 }
 
 #: Data sets of which a task keeps one category: all of them have rows.
 _CATEGORIES = {
     "TIGER-Lab/MMLU-Pro": (
         "category",
-        "biology,business,chemistry,computer science,economics,engineering,health,history,law,"
-        "math,other,philosophy,physics,psychology".split(","),
+        [
+            "biology",
+            "business",
+            "chemistry",
+            "computer science",
+            "economics",
+            "engineering",
+            "health",
+            "history",
+            "law",
+            "math",
+            "other",
+            "philosophy",
+            "physics",
+            "psychology",
+        ],
     ),
     "jannalu/crows_pairs_multilingual": (
         "bias_type",
-        "age,autre,disability,gender,nationality,physical-appearance,race-color,religion,"
-        "sexual-orientation,socioeconomic".split(","),
+        [
+            "age",
+            "autre",
+            "disability",
+            "gender",
+            "nationality",
+            "physical-appearance",
+            "race-color",
+            "religion",
+            "sexual-orientation",
+            "socioeconomic",
+        ],
     ),
 }
 

@@ -105,7 +105,11 @@ def overrides_for(name: str) -> dict[str, Any]:
     if name == "c4":
         file = str(generated_mirror() / "c4.jsonl")
         files = {"train": file, "validation": file}
-        return {"dataset_path": "json", "dataset_name": None, "dataset_kwargs": {"data_files": files}}
+        return {
+            "dataset_path": "json",
+            "dataset_name": None,
+            "dataset_kwargs": {"data_files": files},
+        }
     return {}
 
 

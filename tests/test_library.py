@@ -26,7 +26,7 @@ PINNED = Path(__file__).parent / "library_prompts.json"
 #: The prompt may read the column that the gold answer is read from.
 READS_THE_ANSWER = {
     "lambada": "one text: all but its last word, and its last word",
-    "mgsm_": "whether there is a worked answer tells examples, which have a heading, from questions",
+    "mgsm_": "a worked answer tells examples, which have a heading, from questions",
     "race": "one column holds the questions of an article; all but the last are shown answered",
     "coqa": "one column holds the answers of a conversation; all but the last are shown",
     "mbpp": "the tests that decide are shown: they tell the name of the function",

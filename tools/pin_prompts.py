@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests import test_library as battery  # noqa: E402
+from tests import test_library as battery
 
 
 def main() -> int:

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-CHINESE = """gaokao_biology gaokao_chemistry gaokao_chinese gaokao_geography gaokao_history
-    gaokao_mathcloze gaokao_mathqa gaokao_physics jec_qa_ca jec_qa_kd logiqa_zh""".split()
-ENGLISH = """aqua_rat gaokao_english logiqa_en lsat_ar lsat_lr lsat_rc math
-    sat_en_without_passage sat_en sat_math""".split()
+CHINESE = [
+    "gaokao_biology",
+    "gaokao_chemistry",
+    "gaokao_chinese",
+    "gaokao_geography",
+    "gaokao_history",
+    "gaokao_mathcloze",
+    "gaokao_mathqa",
+    "gaokao_physics",
+    "jec_qa_ca",
+    "jec_qa_kd",
+    "logiqa_zh",
+]
+ENGLISH = [
+    "aqua_rat",
+    "gaokao_english",
+    "logiqa_en",
+    "lsat_ar",
+    "lsat_lr",
+    "lsat_rc",
+    "math",
+    "sat_en_without_passage",
+    "sat_en",
+    "sat_math",
+]
 #: Answered in writing; all others by choice.
 WRITTEN = ("gaokao_mathcloze", "math")
 

@@ -116,9 +116,7 @@ def _flexible(kind: str, select: int, head: str = "") -> str:
         lines.append(f"        {key}: {_quoted(value) if key == 'regex_pattern' else value}")
     steps = "\n".join(line.rstrip() for line in lines)
     steps = steps.replace("value: \n", "value:\n")
-    return (
-        f"{head}  - name: flexible-extract\n    filter:\n{steps}\n      - function: take_first\n"
-    )
+    return f"{head}  - name: flexible-extract\n    filter:\n{steps}\n      - function: take_first\n"
 
 
 def _quoted(text: str) -> str:

@@ -163,7 +163,9 @@ def _chosen(doc: dict[str, Any], answer: str) -> int:
         if _plain(text) in words or (text in UNKNOWN + _ALSO_UNKNOWN and says_unknown):
             return number
     named = [groups for groups in _groups(doc).values() if "unknown" not in groups]
-    fitting = [n for n, groups in enumerate(named) if any(_plain(group) in words for group in groups)]
+    fitting = [
+        n for n, groups in enumerate(named) if any(_plain(group) in words for group in groups)
+    ]
     return fitting[-1] if fitting else -1
 
 

@@ -10,7 +10,9 @@ from lm_eval.tasks.squadv2.overlap import exact, f1
 
 def question(doc: dict[str, Any]) -> str:
     asked, answered = doc["questions"]["input_text"], doc["answers"]["input_text"]
-    turns = [f"Q: {q}\n\nA: {a}\n\n" for q, a in zip(asked, answered[: len(asked) - 1], strict=False)]
+    turns = [
+        f"Q: {q}\n\nA: {a}\n\n" for q, a in zip(asked, answered[: len(asked) - 1], strict=False)
+    ]
     return f"{doc['story']}\n\n{''.join(turns)}Q: {asked[-1]}\n\nA:"
 
 

@@ -44,10 +44,24 @@ SUBSTITUTED = (
 )
 #: In the order of the list; words are looked for outside commands, so that `\left` keeps its `ft`.
 REMOVED = (
-    *"square ways integers dollars mph inches ft hours km units".split(),
+    *["square", "ways", "integers", "dollars", "mph", "inches", "ft", "hours", "km", "units"],
     "\\ldots",
-    *"sue points feet minutes digits cents degrees cm gm pounds meters meals edges".split(),
-    *"students childrentickets multiples".split(),
+    *[
+        "sue",
+        "points",
+        "feet",
+        "minutes",
+        "digits",
+        "cents",
+        "degrees",
+        "cm",
+        "gm",
+        "pounds",
+        "meters",
+        "meals",
+        "edges",
+    ],
+    *["students", "childrentickets", "multiples"],
     "\\text{s}",
     "\\text{.}",
     "\\text{\ns}",
@@ -103,7 +117,9 @@ def normalise(answer: str) -> str:
 
 def _without_word(answer: str, word: str) -> str:
     parts = re.split(r"(\\[a-zA-Z]+)", answer)
-    return "".join(part if number % 2 else part.replace(word, "") for number, part in enumerate(parts))
+    return "".join(
+        part if number % 2 else part.replace(word, "") for number, part in enumerate(parts)
+    )
 
 
 @contextlib.contextmanager

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-CATEGORIES = """biology business chemistry computer_science economics engineering health history
-    law math other philosophy physics psychology""".split()
+CATEGORIES = [
+    "biology",
+    "business",
+    "chemistry",
+    "computer_science",
+    "economics",
+    "engineering",
+    "health",
+    "history",
+    "law",
+    "math",
+    "other",
+    "philosophy",
+    "physics",
+    "psychology",
+]
 
 
 def files() -> dict[str, str]:

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-PARTS = """
-    arxiv bookcorpus2 books3 dm-mathematics enron europarl freelaw github gutenberg hackernews
-    nih-exporter opensubtitles openwebtext2 philpapers pile-cc pubmed-abstracts pubmed-central
-    stackexchange ubuntu-irc uspto wikipedia youtubesubtitles
-""".split()
+PARTS = [
+    "arxiv",
+    "bookcorpus2",
+    "books3",
+    "dm-mathematics",
+    "enron",
+    "europarl",
+    "freelaw",
+    "github",
+    "gutenberg",
+    "hackernews",
+    "nih-exporter",
+    "opensubtitles",
+    "openwebtext2",
+    "philpapers",
+    "pile-cc",
+    "pubmed-abstracts",
+    "pubmed-central",
+    "stackexchange",
+    "ubuntu-irc",
+    "uspto",
+    "wikipedia",
+    "youtubesubtitles",
+]
 
 
 def files() -> dict[str, str]:

@@ -20,7 +20,7 @@ def _gold(problem: dict[str, Any]) -> int:
 
 def question(doc: dict[str, Any]) -> str:
     *answered, last = _problems(doc)
-    return f"Article: {doc['article']}\n\n" + "".join(map(_answered, answered)) + last["question"]
+    return f"Article: {doc['article']}\n\n{''.join(map(_answered, answered))}{last['question']}"
 
 
 def _answered(problem: dict[str, Any]) -> str:

@@ -166,9 +166,7 @@ class Summary(Scrolls):
         return doc
 
     def doc_to_text(self, doc: Doc, doc_to_text: Any = None) -> str:
-        return (
-            f"{doc['input']}\n\nQuestion: What is a summary of the preceding text?\nAnswer:"
-        )
+        return f"{doc['input']}\n\nQuestion: What is a summary of the preceding text?\nAnswer:"
 
     def aggregation(self) -> dict[str, Callable[..., float]]:
         kinds = ("rouge1", "rouge2", "rougeL")

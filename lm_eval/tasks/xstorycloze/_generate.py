@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LANGUAGES = "ar en es eu hi id my ru sw te zh".split()
+LANGUAGES = ["ar", "en", "es", "eu", "hi", "id", "my", "ru", "sw", "te", "zh"]
 
 
 def files() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LANGUAGES = "en fr jp pt ru zh".split()
+LANGUAGES = ["en", "fr", "jp", "pt", "ru", "zh"]
 
 
 def files() -> dict[str, str]:

@@ -52,11 +52,11 @@ class _Loose(RegexFilter):
 
     def apply(self, resps: Any, docs: Any) -> Answers:
         return [
-            [self.find(answer, doc) or self.fallback for answer in answers]
+            [self.answer_in(answer, doc) or self.fallback for answer in answers]
             for answers, doc in zip(resps, docs, strict=True)
         ]
 
-    def find(self, answer: str, doc: Mapping[str, Any]) -> str:
+    def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
         raise NotImplementedError
 
 
@@ -65,7 +65,7 @@ class Letter(_Loose):
 
     _OPTION = re.compile(r"\([A-Z]\)([^\n^(]*)")
 
-    def find(self, answer: str, doc: Mapping[str, Any]) -> str:
+    def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
         options = [self.plain(text.strip()) for text in self._OPTION.findall(doc["input"])]
         labels = {text: f"({label})" for label, text in zip(string.ascii_uppercase, options)}  # noqa: B905
         longest_first = sorted(map(re.escape, options), key=len, reverse=True)
@@ -87,7 +87,7 @@ class Mapped(_Loose):
         super().__init__("|".join(regex_pattern_to_value), **settings)
         self._values = {re.compile(p): value for p, value in regex_pattern_to_value.items()}
 
-    def find(self, answer: str, doc: Mapping[str, Any]) -> str:
+    def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
         said = self.pick(self.regex, self.plain(answer))
         if not said:
             return ""
@@ -95,12 +95,32 @@ class Mapped(_Loose):
         return next(values, "")
 
 
-_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen \
-fifteen sixteen seventeen eighteen nineteen".split()
+_UNITS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
 _VALUES = {word: number for number, word in enumerate(_UNITS)} | {
     word: 10 * number
     for number, word in enumerate(
-        "twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2
+        ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2
     )
 }
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
@@ -137,7 +157,7 @@ def number_of(words: Iterable[str]) -> int:
 class Number(_Loose):
     """Digits; failing that, a number in English words."""
 
-    def find(self, answer: str, doc: Mapping[str, Any]) -> str:
+    def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
         found = self.pick(self.regex, answer)
         if found:
             return found

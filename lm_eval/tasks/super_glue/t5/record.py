@@ -46,9 +46,7 @@ def _by_query(items: Sequence[Answer]) -> dict[str, tuple[list[str], list[str]]]
 
 
 def agg_em(items: Sequence[Answer]) -> float:
-    scores = [
-        answer in golds for answers, golds in _by_query(items).values() for answer in answers
-    ]
+    scores = [answer in golds for answers, golds in _by_query(items).values() for answer in answers]
     return sum(scores) / len(scores)
 
 

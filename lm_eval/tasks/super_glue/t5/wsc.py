@@ -5,8 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 _DETERMINERS = frozenset(
-    "a an few her his each every many much my our some that the their these this those which "
-    "whose your".split()
+    [
+        "a",
+        "an",
+        "few",
+        "her",
+        "his",
+        "each",
+        "every",
+        "many",
+        "much",
+        "my",
+        "our",
+        "some",
+        "that",
+        "the",
+        "their",
+        "these",
+        "this",
+        "those",
+        "which",
+        "whose",
+        "your",
+    ]
 )
 
 
