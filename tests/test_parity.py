@@ -92,7 +92,10 @@ LIBRARY = json.loads((OWN / "library_cases.json").read_text(encoding="utf-8"))
 @needs_shared
 @pytest.mark.parametrize("name", LIBRARY)
 def test_the_library_asks_and_scores_as_published(name: str, tmp_path: Path) -> None:
-    """Our task files, beside what the published harness asked and scored with its own."""
+    """Our task files, beside what the published harness asked and scored with its own.
+
+    Of programs (HumanEval, MBPP) only what is asked: they are run nowhere.
+    """
     theirs = json.loads((OWN / "library_published.json").read_text(encoding="utf-8"))
     ours = record(OWN / "library_cases.json", [name], tmp_path / "ours.json", tasks="")
     assert_equal(condense(ours), theirs, [name])

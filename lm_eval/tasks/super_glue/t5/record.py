@@ -33,7 +33,8 @@ def em(predictions: Sequence[str], references: Sequence[str]) -> Answer:
     return predictions[0], references[0]
 
 
-f1 = em
+def f1(predictions: Sequence[str], references: Sequence[str]) -> Answer:
+    return predictions[0], references[0]
 
 
 def _by_query(items: Sequence[Answer]) -> dict[str, tuple[list[str], list[str]]]:
