@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from jinja2 import meta
 
 from lm_eval.errors import ConfigError
@@ -240,3 +242,41 @@ def test_a_family_says_what_it_is(folder: Path) -> None:
 
 def test_pins_are_of_tasks_that_exist() -> None:
     assert not set(pinned()) - set(library.task_files())
+
+
+# -- the checks themselves --------------------------------------------------------------------
+
+BROKEN = {
+    does_not_read_the_answer: ("doc_to_text", "{{thing}} is {{answer}}"),
+    does_not_tell_the_answer: ("doc_to_text", "{{thing}}: {{colours[answer]}}"),
+    choices_differ: ("doc_to_choice", ["green", "green"]),
+    has_a_gold_answer: ("doc_to_choice", "{{['', '']}}"),
+    has_a_version: ("metadata", {"version": "new"}),
+    prompts_are_those_of_the_version: ("doc_to_text", "{{thing}}"),
+}
+
+
+def coloured(colours: Any, **changes: Any) -> Any:
+    config = yaml.safe_load((colours.path / "colours.yaml").read_text(encoding="utf-8"))
+    config["dataset_kwargs"]["data_files"]["test"] = str(colours.path / "colours.jsonl")
+    (task,) = library.manager().load([{**config, **changes}])["tasks"].values()
+    return task
+
+
+@pytest.mark.parametrize("check", BROKEN, ids=lambda check: check.__name__)
+def test_a_check_finds_what_it_is_for(check: Any, colours: Any) -> None:
+    field, value = BROKEN[check]
+    sound, broken = coloured(colours), coloured(colours, **{field: value})
+    if check is not prompts_are_those_of_the_version:
+        check("colours", sound, ask(sound))
+    with pytest.raises(AssertionError):
+        check("colours", broken, ask(broken))
+
+
+def test_a_question_among_its_examples_is_found(colours: Any) -> None:
+    task = coloured(colours)
+    sound = ask(task)
+    examples_are_others("colours", task, sound)
+    twice = [replace(item, with_examples=item.question + item.with_examples) for item in sound]
+    with pytest.raises(AssertionError):
+        examples_are_others("colours", task, twice)
