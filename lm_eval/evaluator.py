@@ -7,7 +7,9 @@ import math
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,25 +21,37 @@ from lm_eval.config.run import RunConfig, Seeds
 from lm_eval.data import mirror_at
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.engine.answer import answer
+from lm_eval.engine.keys import requests_hash
+from lm_eval.engine.stages import Stages
+from lm_eval.engine.store import AnswerStore
 from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
 from lm_eval.models.create import create_model
+from lm_eval.models.identity import model_identity
 from lm_eval.results.provenance import describe_run
+from lm_eval.results.run_folder import ANSWERS, RunFolder
 from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
+from lm_eval.results.serialise import hash_json
 from lm_eval.results.summarise import Doubt, summarise
-from lm_eval.scoring import score
+from lm_eval.scoring import TaskScores, score
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
 
 
 #: Settings of the published harness that no part of this version answers to yet.
-NOT_YET = ("use_cache", "wandb_args", "trackio_args", "hf_hub_log_args", "check_integrity")
+NOT_YET = ("wandb_args", "trackio_args", "hf_hub_log_args", "check_integrity")
 
 
-def run_evaluation(run: RunConfig, task_manager: TaskManager | None = None) -> EvalResults | None:
-    """One evaluation from its settings. Everything that can fail cheaply does so first."""
-    started = time.time()
+def run_evaluation(
+    run: RunConfig, task_manager: TaskManager | None = None, folder: RunFolder | None = None
+) -> EvalResults | None:
+    """One evaluation from its settings. Everything that can fail cheaply does so first.
+
+    With a folder every answer is kept there the moment it exists, and what an earlier run has left
+    there is not asked again.
+    """
+    started, stages = time.time(), Stages()
     for name in NOT_YET:
         if getattr(run, name):
             raise ConfigError(f"{name} is not part of this version yet; run without it.")
@@ -45,39 +59,103 @@ def run_evaluation(run: RunConfig, task_manager: TaskManager | None = None) -> E
     manager = task_manager or TaskManager(
         include_path=run.include_path, metadata={**run.model_args, **run.metadata}
     )
-    with mirror_at(run.data_dir):
+    with stages("load_tasks"), mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
-    lm = create_model(run)
+    with stages("load_model"):
+        lm = create_model(run)
     plant_seeds(run.seed)
-    results = evaluate_tasks(run, lm, loaded["tasks"], loaded["groups"])
+    with open_store(run, lm, folder) as store:
+        results = evaluate_tasks(run, lm, loaded["tasks"], loaded["groups"], store, folder, stages)
     if results is not None:
         results.update(describe_run(run, lm, started))
     return results
 
 
 def evaluate_tasks(
-    run: RunConfig, lm: LM, tasks: Mapping[str, Task], groups: Mapping[str, Group]
+    run: RunConfig,
+    lm: LM,
+    tasks: Mapping[str, Task],
+    groups: Mapping[str, Group],
+    store: AnswerStore | None = None,
+    folder: RunFolder | None = None,
+    stages: Stages | None = None,
 ) -> EvalResults | None:
     """Requests, answers, scores, results."""
+    stages = stages or Stages()
     check_fit(run, lm, tasks)
-    for name, task in tasks.items():
-        build_requests(run, lm, name, task)
-    data = {name: task.describe_data() for name, task in sorted(tasks.items())}
-    answer(lm, [request for task in tasks.values() for request in task.instances])
-    chosen = run.samples or {}
-    try:
-        count_tokens(lm, tasks)
-        scores = {
-            name: score(task, chosen.get(name), getattr(lm, "think_end_token", None))
-            for name, task in tasks.items()
-        }
-        doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+    with stages("build_requests"):
+        for name, task in tasks.items():
+            build_requests(run, lm, name, task)
+        data = {name: task.describe_data() for name, task in sorted(tasks.items())}
+        hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
+    if folder is not None and getattr(lm, "rank", 0) == 0:
+        folder.begin(run.settings(), {"model": model_identity(run, lm), "tasks": hashes})
+    scores: dict[str, TaskScores] = {}
+    doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+    requests = [request for task in tasks.values() for request in task.instances]
+    answering = answer(lm, requests, store, seed=run.seed.of_model)
+    while stages.timed("answer", next, answering, None) is not None:
+        with stages("score"):
+            score_finished(run, lm, tasks, scores)
+            if folder is not None and 0 < len(scores) < len(tasks):
+                folder.write_partial(summarise(scores, {}, doubt, keep_samples=False))
+    if getattr(lm, "rank", 0) != 0:
+        return None  # one of several processes, and not the one that collects
+    with stages("score"), keeping_answers(run, tasks):
         results = summarise(scores, groups, doubt, run.log_samples)
+    results["datasets"] = data
+    results["hashes"] = hashes
+    results["timings"] = stages.seconds
+    if store is not None:
+        results["answers"] = {"asked": store.written, "requests": len(requests)}
+    return results
+
+
+def score_finished(
+    run: RunConfig, lm: LM, tasks: Mapping[str, Task], scores: dict[str, TaskScores]
+) -> None:
+    """Score the tasks whose requests are all answered by now."""
+    with keeping_answers(run, tasks):
+        for name, task in tasks.items():
+            if name not in scores and all(request.resps for request in task.instances):
+                count_tokens(lm, task)
+                thinking = getattr(lm, "think_end_token", None)
+                scores[name] = score(task, (run.samples or {}).get(name), thinking)
+
+
+@contextmanager
+def keeping_answers(run: RunConfig, tasks: Mapping[str, Task]) -> Iterator[None]:
+    """Hand what the model has answered along with an error in scoring it."""
+    try:
+        yield
     except EvalError as error:
+        chosen = run.samples or {}
         error.answers = {name: answers_of(t, chosen.get(name)) for name, t in tasks.items()}
         raise
-    results["datasets"] = data
-    return results
+
+
+@contextmanager
+def open_store(run: RunConfig, lm: LM, folder: RunFolder | None) -> Iterator[AnswerStore | None]:
+    """The store a run keeps its answers in: the file it names, or its folder's own."""
+    path = run.use_cache or (folder.answers if folder is not None else None)
+    if path is None:
+        yield None
+        return
+    path = Path(path)
+    with AnswerStore(path / ANSWERS if path.is_dir() else path, model_identity(run, lm)) as store:
+        if run.fresh:
+            store.forget()
+        yield store
+
+
+def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
+    """By which a later run knows whether it asks the same: configuration, data, prompts."""
+    return {
+        "config": hash_json(task.dump_config()),
+        # The rows alone: where they came from makes no difference.
+        "data": hash_json(data.get("splits", data)),
+        "prompts": requests_hash(task.instances),
+    }
 
 
 def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
@@ -109,11 +187,6 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """Refuse, before anything is asked, what this model or this run cannot do."""
-    if getattr(lm, "world_size", 1) > 1:
-        raise ModelError(
-            f"{type(lm).__name__} runs in {lm.world_size} processes, which this version cannot "
-            "share the work among yet; start one."
-        )
     if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
         raise ModelError(
             f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
@@ -141,13 +214,12 @@ def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
             )
 
 
-def count_tokens(lm: LM, tasks: Mapping[str, Task]) -> None:
-    """Note the length of every choice in tokens, for tasks that divide by it."""
+def count_tokens(lm: LM, task: Task) -> None:
+    """Note the length of every choice in tokens, for a task that divides by it."""
     encode = getattr(lm, "_encode_request", None) or getattr(lm, "_encode_pair", None)
-    for task in tasks.values():
-        if encode is not None and "acc_tokens" in task.aggregation():
-            for request in task.instances:
-                request.tokens = len(encode(*request.args[:2])[1])
+    if encode is not None and "acc_tokens" in task.aggregation():
+        for request in task.instances:
+            request.tokens = len(encode(*request.args[:2])[1])
 
 
 def build_requests(run: RunConfig, lm: LM, name: str, task: Task) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 # Tests ask no hub, whatever a data set is called.
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+# Nor do they see what packs a user of this machine has added.
+os.environ["LMEVAL_PACKS_DIR"] = os.devnull
 
 
 class Folder:

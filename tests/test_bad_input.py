@@ -137,7 +137,7 @@ def test_a_missing_config_file_is_named(lm_eval_command: Command) -> None:
 
 
 def test_options_not_built_yet_say_so(lm_eval_command: Command) -> None:
-    assert "use_cache is not part" in refused(lm_eval_command, *GOOD, "--use_cache", "x")
+    assert "check_integrity is not part" in refused(lm_eval_command, *GOOD, "--check_integrity")
 
 
 def test_debug_shows_the_traceback(lm_eval_command: Command) -> None:

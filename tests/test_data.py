@@ -709,7 +709,7 @@ def test_the_library_and_a_hub_work_together(things: Path, mirror: Path, tmp_pat
     empty = {**offline, "HF_HOME": str(tmp_path / "empty")}
     mirrored = command(*run, tmp_path / "out" / "3", "--data_dir", tmp_path / "made", **empty)
     assert "written to" in mirrored
-    files = sorted(tmp_path.glob("out/*/*/*.json"))
+    files = sorted(tmp_path.glob("out/*/*/results_*.json"))
     seen = [json.loads(file.read_text())["datasets"]["things"] for file in files]
     assert [data["source"] for data in seen] == ["hub", "hub", "mirror"]
     assert [data["revision"] for data in seen] == [COMMIT] * 3
@@ -736,7 +736,9 @@ def test_fetch_makes_a_mirror_that_works(
         run = ("run", "--model", "dummy", "--tasks", things, "--num_fewshot", "1")
         done = lm_eval_command(*run, "--data_dir", root, "--output_path", out)
         assert done.returncode == 0, done.stderr
-    results = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("out_*/*/*.json"))]
+    results = [
+        json.loads(file.read_text()) for file in sorted(tmp_path.glob("out_*/*/results_*.json"))
+    ]
     assert results[0]["datasets"] == results[1]["datasets"]
     assert results[0]["results"] == results[1]["results"]
 

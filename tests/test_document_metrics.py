@@ -10,7 +10,7 @@ import lm_eval
 from lm_eval.api import registry
 from lm_eval.api.metrics import Metric
 from lm_eval.api.task import Task
-from lm_eval.errors import ConfigError
+from lm_eval.errors import ConfigError, DataError
 from lm_eval.metrics.calling import Convention, convention_of
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.tasks import TaskManager
@@ -473,3 +473,12 @@ def test_published_functions_see_all_repeats_at_once(folder: Folder) -> None:
     text += "metric_list:\n  - metric: !function utils.tries\n"
     row = run(folder, text, TRIES)["results"]["my_task"]
     assert (row["tries,all"], row["of,all"]) == (3.0, 1.0)
+
+
+def test_a_function_that_did_not_expect_lists_is_told_so(folder: Folder) -> None:
+    source = "def clean(text):\n    return text.strip()\n"
+    source += "def hidden(references, predictions):\n    return clean(predictions) == references\n"
+    folder.write("my_task/utils.py", source)
+    text = TASK.format(name="my_task") + "metric_list:\n  - metric: !function utils.hidden\n"
+    with pytest.raises(DataError, match=r"document 0: .* use references\[0\] and predictions\[0\]"):
+        run(folder, text, {"1": ["a", "a"]})

@@ -565,21 +565,37 @@ def test_no_answer_is_lost_to_code_that_fails(folder: Folder, kind: str) -> None
     ]
 
 
-@pytest.mark.parametrize("with_path", [True, False])
-def test_the_command_keeps_the_answers_it_could_not_score(
-    lm_eval_command: Command, folder: Folder, with_path: bool
+def test_answers_that_could_not_be_scored_wait_in_the_runs_folder(
+    lm_eval_command: Command, folder: Folder
+) -> None:
+    folder.write("own.py", "def joined(items):\n    pass\n")
+    sums(folder, "metric_list: [{metric: exact_match, aggregation: !function own.joined}]\n")
+    words = ("--model", "dummy", "--tasks", "sums", "--include_path", folder.path)
+    done = lm_eval_command("run", *words, "--output_path", folder.path / "out")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    (kept,) = re.findall(r"Every answer is kept, in (\S+);", done.stderr)
+    assert Path(kept) == folder.path / "out" / "dummy"
+    assert not list(Path(kept).glob("results_*"))
+    folder.write("own.py", "def joined(items):\n    return sum(items)\n")
+    again = lm_eval_command("resume", folder.path / "out")
+    assert again.returncode == 0, again.stderr
+    assert "6 of 6 answers were there already" in again.stderr
+    assert "changed since: its configuration" in again.stderr
+    assert len(list(Path(kept).glob("results_*"))) == 1
+
+
+def test_answers_that_could_not_be_scored_are_kept_where_no_folder_was_named(
+    lm_eval_command: Command, folder: Folder
 ) -> None:
     folder.write("own.py", "def none(items):\n    pass\n")
     sums(folder, "metric_list: [{metric: exact_match, aggregation: !function own.none}]\n")
-    out = ("--output_path", folder.path / "out") if with_path else ()
     done = lm_eval_command(
-        *("run", "--model", "dummy", "--tasks", "sums", "--include_path", folder.path, *out)
+        *("run", "--model", "dummy", "--tasks", "sums", "--include_path", folder.path)
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     (kept,) = re.findall(r"Every answer is kept, in (\S+)\.", done.stderr)
-    if with_path:
-        assert Path(kept) == folder.path / "out"
     (file,) = Path(kept).glob("answers_sums_*.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["doc"]["question"] for line in lines] == [f"q{i}" for i in range(6)]

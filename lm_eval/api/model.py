@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lm_eval.config.arguments import parse_arguments
@@ -25,16 +25,30 @@ Self = TypeVar("Self", bound="LM")
 class CacheHook:
     """Where a model reports each answer the moment it has it.
 
-    A model calls `self.cache_hook.add_partial(kind, arguments, answer)`; whoever keeps answers
-    passes the function that keeps them. Without one the hook does nothing.
+    A model calls `self.cache_hook.add_partial(kind, arguments, answer)`, or `add_batch` once for
+    all answers of a batch; whoever keeps answers passes the functions that keep them. Without them
+    the hook does nothing.
     """
 
-    def __init__(self, keep: Callable[[str, Any, Any], None] | None = None) -> None:
+    def __init__(
+        self,
+        keep: Callable[[str, Any, Any], None] | None = None,
+        keep_batch: Callable[[str, Sequence[Any], Sequence[Any]], None] | None = None,
+    ) -> None:
         self._keep = keep
+        self._keep_batch = keep_batch
 
     def add_partial(self, attr: str, req: Iterable[Any], res: Any) -> None:
         if self._keep is not None:
             self._keep(attr, req, res)
+
+    def add_batch(self, attr: str, reqs: Sequence[Any], ress: Sequence[Any]) -> None:
+        """All at once is many times cheaper to write than one by one."""
+        if self._keep_batch is not None:
+            self._keep_batch(attr, reqs, ress)
+        else:
+            for req, res in zip(reqs, ress, strict=True):
+                self.add_partial(attr, req, res)
 
 
 class LM(abc.ABC):
@@ -131,6 +145,24 @@ class LM(abc.ABC):
         self.cache_hook = cache_hook
 
 
+def move_spaces(context: str, continuation: str) -> tuple[str, str]:
+    """Move spaces at the end of the context to the continuation, where tokenizers expect them."""
+    stripped = context.rstrip()
+    return stripped, context[len(stripped) :] + continuation
+
+
+def split_pair(whole: list[int], context: list[int], prefix: int) -> tuple[list[int], list[int]]:
+    """Split jointly encoded tokens where the context's tokens end.
+
+    Without a context the prefix token takes its place, unless the text begins with it already.
+    """
+    if context:
+        return context, whole[len(context) :]
+    if whole and whole[0] == prefix:
+        return whole[:1], whole[1:]
+    return [prefix], whole
+
+
 class TemplateLM(LM):
     """A model with a tokenizer of its own: it scores token lists, this class makes them.
 
@@ -164,14 +196,12 @@ class TemplateLM(LM):
 
         Spaces at the end of the context move to the continuation, where tokenizers expect them.
         """
-        stripped = context.rstrip()
-        continuation = context[len(stripped) :] + continuation
+        context, continuation = move_spaces(context, continuation)
         if self.backend == "causal":
-            whole = self.tok_encode(stripped + continuation)
-            context_tokens = self.tok_encode(stripped)
-            return context_tokens, whole[len(context_tokens) :]
+            whole = self.tok_encode(context + continuation)
+            return split_pair(whole, self.tok_encode(context), self.prefix_token_id)
         return (
-            self.tok_encode(stripped),
+            self.tok_encode(context),
             self.tok_encode(continuation, add_special_tokens=False),
         )
 
@@ -179,9 +209,7 @@ class TemplateLM(LM):
         if context:
             return self._encode_pair(context, continuation)
         tokens = self.tok_encode(continuation, add_special_tokens=False)
-        if tokens and tokens[0] == self.prefix_token_id:
-            return tokens[:1], tokens[1:]
-        return [self.prefix_token_id], tokens
+        return split_pair(tokens, [], self.prefix_token_id)
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False

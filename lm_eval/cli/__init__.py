@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
-from lm_eval.cli import fetch, ls, run, show, validate
+from lm_eval.cli import fetch, ls, packs, resume, run, show, validate
 from lm_eval.errors import EvalError
 
 COMMANDS = {
     "run": run,
+    "resume": resume,
     "ls": ls,
     "list": ls,
     "show": show,
     "validate": validate,
     "fetch": fetch,
+    "packs": packs,
 }
 
 _EPILOG = """\

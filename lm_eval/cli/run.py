@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli.options import (
     add_data_dir,
@@ -14,6 +18,10 @@ from lm_eval.cli.options import (
     add_table,
     include_paths,
 )
+
+if TYPE_CHECKING:
+    from lm_eval.config.run import RunConfig
+    from lm_eval.results.schema import EvalResults
 
 HELP = "evaluate a model on tasks"
 
@@ -46,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch_size", "-b", metavar="N", help="requests at once, or 'auto'")
     group.add_argument("--max_batch_size", type=int, metavar="N", help="the most that auto tries")
     group.add_argument("--device", metavar="NAME", help="cuda, cuda:0, cpu, mps …")
-    group.add_argument("--use_cache", "-c", metavar="PATH", help="keep and reuse answers")
+    group.add_argument(
+        "--use_cache", "-c", metavar="FILE", help="keep answers in this file, shared by many runs"
+    )
+    _flag(group, "--fresh", help="ask everything again, whatever an earlier run has left")
     group.add_argument(
         "--cache_requests",
         nargs="?",
@@ -90,33 +101,70 @@ def _flag(group: Any, *names: str, help: str) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     # Imported here so that --help and a mistyped option answer at once.
     from lm_eval.config.run import RunConfig
-    from lm_eval.errors import ConfigError, EvalError
-    from lm_eval.evaluator import run_evaluation
-    from lm_eval.results.files import check_writable, keep_answers, save
-    from lm_eval.results.provenance import model_name
-    from lm_eval.results.table import make_table
 
     given = {k: v for k, v in vars(arguments).items() if k not in ("command", "debug", "config")}
     given["include_path"] = include_paths(given.get("include_path"))
     if given["include_path"] is None:
         del given["include_path"]
     config = getattr(arguments, "config", None)
-    run = RunConfig.from_file(config, **given) if config else RunConfig(**given)
+    run_and_report(RunConfig.from_file(config, **given) if config else RunConfig(**given))
+    return 0
+
+
+def run_and_report(run: RunConfig) -> None:
+    """Evaluate, print the table and write the files."""
+    from lm_eval.errors import ConfigError
+    from lm_eval.evaluator import run_evaluation
+    from lm_eval.results.files import check_writable, save
+    from lm_eval.results.provenance import model_name
+    from lm_eval.results.run_folder import RunFolder
+
     if run.log_samples and not run.output_path:
         raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
-    if run.output_path:
-        check_writable(run.output_path)
+    if run.output_path is None:
+        with answers_kept(None):
+            report(run, run_evaluation(run))
+        return
+    folder = RunFolder.of(run.output_path, model_name(run))
+    if int(os.environ.get("RANK", "0")) > 0:  # one of several processes; the first has the folder
+        run_evaluation(run, folder=folder)
+        return
+    check_writable(run.output_path)
+    with folder.held(), answers_kept(folder.path):
+        results = run_evaluation(run, folder=folder)
+        if results is None:
+            return
+        samples = results.pop("samples", None)
+        report(run, results)
+        written = save(results, run.output_path, model_name(run), samples)
+        folder.finish(written)
+    print(f"lm-eval: results written to {written}", file=sys.stderr)
+
+
+@contextmanager
+def answers_kept(folder: Path | None) -> Iterator[None]:
+    """Tell, with an error in scoring, where the answers are; without a folder, make one."""
+    from lm_eval.errors import EvalError
+    from lm_eval.results.files import keep_answers
 
     try:
-        results = run_evaluation(run)
+        yield
     except EvalError as error:
-        if error.answers is not None:
-            folder = keep_answers(error.answers, run.output_path)
-            raise type(error)(f"{error} Every answer is kept, in {folder}.") from error
-        raise
+        if error.answers is None:
+            raise
+        if folder is None:
+            kept = f"in {keep_answers(error.answers)}"
+        else:
+            kept = f"in {folder}; `lm-eval resume {folder}` scores them once that is put right"
+        raise type(error)(f"{error} Every answer is kept, {kept}.") from error
+
+
+def report(run: RunConfig, results: EvalResults | None) -> None:
+    """The table on standard output."""
+    from lm_eval.results.table import make_table
+
     if results is None:
-        return 0
-    samples = results.pop("samples", None)
+        return
     if run.show_config:
         from lm_eval.results.serialise import handle_non_serializable
 
@@ -128,7 +176,3 @@ def execute(arguments: argparse.Namespace) -> int:
     print(make_table(results))
     if "groups" in results:
         print(make_table(results, "groups"))
-    if run.output_path:
-        written = save(results, run.output_path, model_name(run), samples)
-        print(f"lm-eval: results written to {written}", file=sys.stderr)
-    return 0

@@ -24,6 +24,11 @@ class Seeds:
     torch: int | None = DEFAULT_OTHER_SEED
     fewshot: int | None = DEFAULT_OTHER_SEED
 
+    @property
+    def of_model(self) -> tuple[int | None, ...]:
+        """The seeds that can change what a model says."""
+        return (self.random, self.numpy, self.torch)
+
     @classmethod
     def parse(cls, given: Any) -> Seeds:
         """One number for all four, or `random,numpy,torch,fewshot`, `None` for unset."""
@@ -84,6 +89,7 @@ class RunConfig:
     limit: float | None = None
     samples: Any = None
     use_cache: str | None = None
+    fresh: bool = False
     cache_requests: Any = None
     check_integrity: bool = False
     write_out: bool = False
@@ -201,6 +207,19 @@ class RunConfig:
                 specs.append(spec)
         return list(specs)
 
+    def settings(self) -> dict[str, Any]:
+        """Everything needed to make this run again, as plain data; paths that stay true."""
+        if not isinstance(self.model, str):
+            raise ConfigError("a run with a ready-made model object cannot be recorded.")
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        seeds = self.seed
+        plain["seed"] = [seeds.random, seeds.numpy, seeds.torch, seeds.fewshot]
+        for name in ("include_path", "data_dir", "output_path"):
+            plain[name] = _absolute(plain[name])
+        del plain["fresh"]  # whoever makes the run again wants the answers it left
+        default = RunConfig()
+        return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}
+
     @classmethod
     def from_file(cls, path: str | Path, **overrides: Any) -> RunConfig:
         """Settings from a YAML file; what is given beside it wins."""
@@ -228,3 +247,9 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     if not math.isfinite(number):
         raise ConfigError(f"{name} must be {expected}, not {value!r}.")
     return number
+
+
+def _absolute(path: Any) -> Any:
+    if isinstance(path, (list, tuple)):
+        return [_absolute(part) for part in path]
+    return None if path is None else str(Path(path).expanduser().absolute())

@@ -2,32 +2,221 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from lm_eval.api.model import CacheHook
+from lm_eval.engine.keys import key_maker
+from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import EvalError, ModelError
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
     from lm_eval.api.model import LM
 
+logger = logging.getLogger(__name__)
 
-def answer(lm: LM, requests: Iterable[Instance]) -> None:
-    """Ask all requests of one kind together, each as often as it has repeats."""
+#: Seconds until answers that a model reports one by one are written.
+SOON = 0.05
+
+
+def answer(
+    lm: LM,
+    requests: Iterable[Instance],
+    store: AnswerStore | None = None,
+    seed: object = None,
+) -> Iterator[str]:
+    """Ask all requests of one kind together, each as often as it has repeats; name the kind done.
+
+    With a store, only what it lacks is asked, and every answer is in it the moment the model
+    reports it. `seed` is what sampled answers belong to. Where several processes cooperate, each
+    asks a share, and the first collects the answers.
+    """
     by_kind: dict[str, list[Instance]] = defaultdict(list)
     for request in requests:
         by_kind[request.request_type].extend([request] * (request.repeats or 1))
     for kind, asked in by_kind.items():
-        answers = _ask(lm, kind, asked)
-        if len(answers) != len(asked):
-            raise ModelError(
-                f"{type(lm).__name__}.{kind} gave {len(answers)} answers to {len(asked)} requests; "
-                "it must return one for each, in order."
-            )
-        for request, given in zip(asked, answers, strict=True):
+        keys = None if store is None else request_keys(kind, asked, seed)
+        if getattr(lm, "world_size", 1) > 1:
+            answers = _ask_share(lm, kind, asked, store, keys)
+        else:
+            answers = _obtain(lm, kind, asked, store, keys)
+        for request, given in zip(asked, answers, strict=True) if answers is not None else ():
             request.resps.append(given)
+        yield kind
+
+
+def _ask_share(
+    lm: LM,
+    kind: str,
+    asked: list[Instance],
+    store: AnswerStore | None,
+    keys: list[bytes | None] | None,
+) -> list[Any] | None:
+    """Ask this process's share, a stretch of neighbours; the first process gets all answers."""
+    bounds = [len(asked) * rank // lm.world_size for rank in range(lm.world_size + 1)]
+    mine = slice(bounds[lm.rank], bounds[lm.rank + 1])
+    failure: EvalError | None = None
+    answers: list[Any] = []
+    try:
+        answers = _obtain(lm, kind, asked[mine], store, keys and keys[mine])
+    except EvalError as error:  # the others wait for this share: they must hear of it
+        failure = error
+    gathered = lm.gather_object((answers, failure and str(failure)), dst=0)
+    if failure is not None:
+        raise failure
+    if gathered is None:
+        return None
+    if len(gathered) != lm.world_size:
+        raise ModelError(
+            f"{type(lm).__name__} says that it runs in {lm.world_size} processes, but its "
+            f"gather_object brought the answers of {len(gathered)}; it must bring them all."
+        )
+    for rank, (_, problem) in enumerate(gathered):
+        if problem:
+            raise ModelError(f"process {rank}: {problem}")
+    return [given for share, _ in gathered for given in share]
+
+
+def _obtain(
+    lm: LM,
+    kind: str,
+    asked: list[Instance],
+    store: AnswerStore | None,
+    keys: list[bytes | None] | None,
+) -> list[Any]:
+    """Answers from the store where it has them, the others from the model."""
+    if store is None or keys is None:
+        return _ask(lm, kind, asked) if asked else []
+    answers = store.find(keys)
+    missing = [i for i, given in enumerate(answers) if given is MISSING]
+    if len(missing) < len(asked):
+        logger.info(
+            "%s: %d of %d answers were there already (%s).",
+            kind,
+            len(asked) - len(missing),
+            len(asked),
+            store.path,
+        )
+    if not missing:
+        return answers
+    # Requests that are the same throughout are asked once.
+    first = {key if (key := keys[i]) is not None else i: i for i in reversed(missing)}
+    once = sorted(first.values())
+    keeper = _Keeper(kind, store, [(asked[i].args, keys[i]) for i in once])
+    lm.set_cache_hook(CacheHook(keeper.keep, keeper.keep_batch))
+    try:
+        given = _ask(lm, kind, [asked[i] for i in once])
+    finally:
+        lm.set_cache_hook(CacheHook())
+        keeper.flush()
+    keeper.finish(given)
+    of_key = {keys[i]: value for i, value in zip(once, given, strict=True)}
+    unkeyed = dict(zip(once, given, strict=True))
+    for i in missing:
+        answers[i] = unkeyed[i] if keys[i] is None else of_key[keys[i]]
+    return answers
+
+
+def request_keys(kind: str, asked: Sequence[Instance], seed: object) -> list[bytes | None]:
+    """A key for each request; a repeated one, which stands here several times, is numbered."""
+    make = key_maker(kind, seed)
+    keys: list[bytes | None] = []
+    last, repeat = None, 0
+    for request in asked:
+        repeat = repeat + 1 if request is last else 0
+        last = request
+        keys.append(make(request.args, repeat))
+    return keys
+
+
+class _Keeper:
+    """Writes answers to the store as the model reports them.
+
+    A model reports `(arguments, answer)`, perhaps in an order of its own; which repeat of a
+    request it means is not said and does not matter.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        store: AnswerStore,
+        asked: Sequence[tuple[tuple[Any, ...], bytes | None]],
+    ) -> None:
+        self._kind, self._store = kind, store
+        self._keys = [key for _, key in asked]
+        self._waiting: dict[Any, list[bytes]] = {}
+        for arguments, key in reversed(asked):
+            if key is not None:
+                self._waiting.setdefault(_handle(arguments), []).append(key)
+        self._kept: set[bytes] = set()
+        self._lock = threading.Lock()
+        self._reported: list[tuple[Any, Any]] = []
+        self._timer: threading.Timer | None = None
+
+    def keep(self, kind: str, arguments: Any, given: Any) -> None:
+        """Answers reported one by one come in bursts: they are written together, and soon."""
+        if kind != self._kind:
+            return
+        with self._lock:
+            self._reported.append((arguments, given))
+            if self._timer is None:
+                self._timer = threading.Timer(SOON, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def flush(self) -> None:
+        """Write what was reported one by one."""
+        with self._lock:
+            reported, self._reported = self._reported, []
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if reported:
+                self._write(*zip(*reported, strict=True))
+
+    def keep_batch(self, kind: str, arguments: Sequence[Any], given: Sequence[Any]) -> None:
+        if kind == self._kind:
+            with self._lock:
+                self._write(arguments, given)
+
+    def _write(self, arguments: Sequence[Any], given: Sequence[Any]) -> None:
+        """Answers that belong to no waiting request are somebody else's business."""
+        keys, answers = [], []
+        for one, value in zip(arguments, given, strict=True):
+            waiting = self._waiting.get(_handle(one)) if _SHAPES[self._kind](value) else None
+            if waiting:
+                keys.append(waiting.pop())
+                answers.append(_plain(self._kind, value))
+        self._store.add(self._kind, keys, answers)
+        self._kept.update(keys)
+
+    def finish(self, given: Sequence[Any]) -> None:
+        """Keep what the model did not report while it was at it."""
+        left = [
+            (key, _plain(self._kind, value))
+            for key, value in zip(self._keys, given, strict=True)
+            if key is not None and key not in self._kept
+        ]
+        if left:
+            keys, answers = zip(*left, strict=True)
+            self._store.add(self._kind, keys, answers)
+
+
+def _handle(arguments: Any) -> Any:
+    """What a model's report is recognised by: the texts, since it may rewrite the settings."""
+    texts = arguments if isinstance(arguments, (tuple, list)) else (arguments,)
+    return tuple(part for part in texts if isinstance(part, str))
+
+
+def _plain(kind: str, given: Any) -> Any:
+    if kind != "loglikelihood":
+        return given if isinstance(given, str) else float(given)
+    return (float(given[0]), bool(given[1]))
 
 
 def _ask(lm: LM, kind: str, asked: list[Instance]) -> list[Any]:
@@ -40,8 +229,13 @@ def _ask(lm: LM, kind: str, asked: list[Instance]) -> list[Any]:
         raise ModelError(f"{model} failed: {type(error).__name__}: {error}") from error
     if not isinstance(answers, (list, tuple)):
         raise ModelError(f"{model} must return a list of answers, not {type(answers).__name__}.")
+    if len(answers) != len(asked):
+        raise ModelError(
+            f"{model} gave {len(answers)} answers to {len(asked)} requests; "
+            "it must return one for each, in order."
+        )
     shape = _SHAPES[kind]
-    for request, answer in zip(asked, answers, strict=False):
+    for request, answer in zip(asked, answers, strict=True):
         if not shape(answer):
             raise ModelError(
                 f"{model} answered {answer!r} to a request of task {request.task_name!r}, document "

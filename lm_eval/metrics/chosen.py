@@ -206,9 +206,9 @@ def _check_fits(metric: Metric[Any, Any], output_type: str) -> None:
     if not fits and name != "bypass":
         known = metric_output_registry.get(name) if name in metric_output_registry else ()
         fitting = sorted(NATIVE[output_type]) or _generation_metrics()
+        only = f", only from {' or '.join(known)}" if known else ""
         raise ConfigError(
-            f"{name} cannot be had from output_type {output_type}"
-            f"{f', only from {chr(32).join(known)}' if known else ''}. "
+            f"{name} cannot be had from output_type {output_type}{only}. "
             f"Here there are: {', '.join(fitting)}."
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+from lm_eval.errors import DataError
 from lm_eval.metrics.aggregations import mean
 from lm_eval.metrics.calling import Convention, convention_of
 
@@ -38,9 +39,17 @@ class Metric(Generic[_T, _K]):
         assert self.fn is not None
         if self.convention is Convention.PAIR:
             return self.fn([references, predictions])
-        if self.convention is Convention.LISTS:
-            references, predictions = [references], [predictions]
-        return self.fn(references=references, predictions=predictions, **self.kwargs)
+        if self.convention is Convention.VALUES:
+            return self.fn(references=references, predictions=predictions, **self.kwargs)
+        try:
+            return self.fn(references=[references], predictions=[predictions], **self.kwargs)
+        except (AttributeError, TypeError) as error:
+            if "list" in str(error):
+                raise DataError(
+                    f"metric {self.name} failed: {type(error).__name__}: {error}. It is called "
+                    "with lists of one: use references[0] and predictions[0]."
+                ) from error
+            raise
 
     def compute_any(self, references: Any, predictions: Any) -> Any:
         """Where several answers are right: 1 if any of them gives the answer a value."""

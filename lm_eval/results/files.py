@@ -81,16 +81,10 @@ def save(
     return target
 
 
-def keep_answers(
-    answers: Mapping[str, list[dict[str, Any]]], output_path: str | Path | None
-) -> Path:
-    """Write what a model answered when its answers could not be scored; says where."""
+def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
+    """Write what a model answered where answers could not be scored and nobody named a place."""
     folder = Path(tempfile.mkdtemp(prefix="lm_eval_answers_"))
-    if output_path is not None:
-        folder.rmdir()
-        folder = _folder(Path(output_path))
     stamp = datetime.now().isoformat().replace(":", "-")
-    folder.mkdir(parents=True, exist_ok=True)
     for name, lines in answers.items():
         text = (
             json.dumps(line, default=handle_non_serializable, ensure_ascii=False) + "\n"

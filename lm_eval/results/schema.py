@@ -27,6 +27,9 @@ EvalResults = TypedDict(
         "intervals": dict[str, dict[str, tuple[float, float]]],
         "samples": dict[str, list[dict[str, Any]]],
         "datasets": dict[str, dict[str, Any]],
+        "hashes": dict[str, dict[str, str]],
+        "timings": dict[str, float],
+        "answers": dict[str, int],
         # how it was run
         "config": dict[str, Any],
         "git_hash": str | None,

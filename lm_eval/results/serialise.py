@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,12 @@ def sanitize_list(sub: Any) -> Any:
     if isinstance(sub, tuple):
         return tuple(sanitize_list(item) for item in sub)
     return str(sub)
+
+
+def hash_json(value: Any) -> str:
+    """A short hash of plain data, the same whatever order its keys stand in."""
+    text = json.dumps(value, sort_keys=True, default=handle_non_serializable)
+    return hash_string(text)[:16]
 
 
 def hash_string(string: str) -> str:

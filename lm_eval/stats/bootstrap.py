@@ -50,7 +50,8 @@ def resamples(documents: int, replicates: int) -> Iterator[Draws]:
         stream = _stream(seed)
         for start in range(0, size, rows):
             block = stream.random_sample((min(rows, size - start), documents))
-            yield (block * documents).astype(np.int64)
+            block *= documents
+            yield block.astype(np.int64)
 
 
 def resampled_counts(documents: int, replicates: int) -> Iterator[Array]:

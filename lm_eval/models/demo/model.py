@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ class DemoLM(TemplateLM):
         pretrained: str | None = None,
     ) -> None:
         super().__init__()
-        folder = Path(pretrained) if pretrained else WEIGHTS
+        self._folder = folder = Path(pretrained) if pretrained else WEIGHTS
         self.model = Llama(folder)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.batch_size = None if batch_size in (None, "auto") else int(batch_size)
@@ -88,6 +89,11 @@ class DemoLM(TemplateLM):
 
     def tok_decode(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False))
+
+    def identity(self) -> dict[str, Any]:
+        """The weights and the seed of sampled answers: nothing else changes what it says."""
+        weights = (self._folder / "model.safetensors").read_bytes()
+        return {"weights": hashlib.sha256(weights).hexdigest(), "seed": self.seed}
 
     def _encode_all(self, texts: Iterable[str]) -> dict[str, list[int]]:
         """Encode many texts at once, equal ones only once."""
@@ -118,17 +124,19 @@ class DemoLM(TemplateLM):
         scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         windows = [(context, continuation) for _, context, continuation in requests]
         with progress(len(requests), "Scoring continuations", disable=disable_tqdm) as bar:
-            for i, score in self._score(windows):
-                scores[i] = score
-                self.cache_hook.add_partial("loglikelihood", requests[i][0], score)
-                bar.update(1)
+            for batch in self._score(windows):
+                for i, score in batch:
+                    scores[i] = score
+                asked = [requests[i][0] for i, _ in batch]
+                self.cache_hook.add_batch("loglikelihood", asked, [score for _, score in batch])
+                bar.update(len(batch))
         return scores
 
-    def _score(self, windows: Sequence[Window]) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Score continuations in the order that suits the model; yields number and score."""
+    def _score(self, windows: Sequence[Window]) -> Iterator[list[tuple[int, tuple[float, bool]]]]:
+        """Score continuations in the order that suits the model; a batch's numbers and scores."""
         fitted = [fit_window(*window, self.max_length) for window in windows]
         filled = [i for i, (_, wanted) in enumerate(fitted) if wanted]
-        yield from ((i, (0.0, True)) for i, (_, wanted) in enumerate(fitted) if not wanted)
+        yield [(i, (0.0, True)) for i, (_, wanted) in enumerate(fitted) if not wanted]
         batches = plan(
             [fitted[i][0] for i in filled],
             [len(fitted[i][1]) for i in filled],
@@ -147,9 +155,11 @@ class DemoLM(TemplateLM):
             wanted = np.concatenate([fitted[i][1] for i in numbers]).astype(np.int64)
             found = logits[row, wanted].astype(np.float64)
             likeliest = logits.argmax(axis=1)[row] == wanted
-            for place, number in enumerate(numbers):
-                span = slice(batch.offsets[place], batch.offsets[place + 1])
-                yield number, (float(found[span].sum()), bool(likeliest[span].all()))
+            spans = [slice(*batch.offsets[place : place + 2]) for place in range(len(numbers))]
+            yield [
+                (number, (float(found[span].sum()), bool(likeliest[span].all())))
+                for number, span in zip(numbers, spans, strict=True)
+            ]
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
@@ -166,18 +176,18 @@ class DemoLM(TemplateLM):
         left = [owner.count(i) for i in range(len(texts))]
         totals = [0.0] * len(texts)
         with progress(len(texts), "Reading texts", unit="text", disable=disable_tqdm) as bar:
-            for i in (i for i, count in enumerate(left) if not count):
-                self.cache_hook.add_partial("loglikelihood_rolling", requests[i].args, 0.0)
-                bar.update(1)
-            for number, (score, _) in self._score(windows):
-                i = owner[number]
-                parts[i][number] = score
-                if len(parts[i]) == left[i]:
-                    totals[i] = sum(parts[i][n] for n in sorted(parts[i]))
-                    self.cache_hook.add_partial(
-                        "loglikelihood_rolling", requests[i].args, totals[i]
-                    )
-                    bar.update(1)
+            done = [i for i, count in enumerate(left) if not count]
+            for batch in self._score(windows):
+                for number, (score, _) in batch:
+                    i = owner[number]
+                    parts[i][number] = score
+                    if len(parts[i]) == left[i]:
+                        totals[i] = sum(parts[i][n] for n in sorted(parts[i]))
+                        done.append(i)
+                asked = [requests[i].args for i in done]
+                self.cache_hook.add_batch("loglikelihood_rolling", asked, [totals[i] for i in done])
+                bar.update(len(done))
+                done = []
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
@@ -191,7 +201,7 @@ class DemoLM(TemplateLM):
         with progress(len(requests), "Generating answers", disable=disable_tqdm) as bar:
             for settings, contexts in wanted.items():
                 for prompts in self._prompt_batches(contexts, codes, settings):
-                    for i, text in generate(
+                    batch = generate(
                         self.model,
                         self.tokenizer,
                         prompts,
@@ -199,10 +209,15 @@ class DemoLM(TemplateLM):
                         seed=self.seed,
                         stop_token=self.eot_token_id,
                         max_tokens=TREE_TOKENS,
-                    ):
+                    )
+                    done = []
+                    for i, text in batch:
                         answers[i] = text
-                        self.cache_hook.add_partial("generate_until", requests[i].args, text)
+                        done.append(i)
                         bar.update(1)
+                    # All repeats of a prompt are kept together: they are numbered by their order.
+                    asked = [requests[i].args for i in done]
+                    self.cache_hook.add_batch("generate_until", asked, [answers[i] for i in done])
         return answers
 
     def _prompt_batches(

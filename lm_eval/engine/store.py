@@ -1,0 +1,207 @@
+"""Keep every answer the moment it exists, and find it again.
+
+One SQLite file in WAL mode, shared by as many runs and models as like. Answers are written a batch
+at a time, one row a batch: their keys in a blob, their values in another. A row is there whole or
+not at all, whatever kills the process; what a power cut can take is the last second.
+
+On opening, one model's answers are read into a dictionary, so a look-up costs no query.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from lm_eval.engine.keys import SIZE
+from lm_eval.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+#: Of the file, in its header: "LMev", so that no other SQLite file is taken for a store.
+APPLICATION = 0x4C4D6576
+#: Of the layout. A file of a newer one is refused.
+FORMAT = 1
+#: Seconds between two commits that wait for the disk itself.
+SYNC_EVERY = 1.0
+
+_LAYOUT = """
+CREATE TABLE IF NOT EXISTS models (id INTEGER PRIMARY KEY, identity TEXT UNIQUE NOT NULL);
+CREATE TABLE IF NOT EXISTS answers (
+    model INTEGER NOT NULL, kind TEXT NOT NULL, keys BLOB NOT NULL, answers BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS answers_of_model ON answers (model);
+"""
+
+#: Stands for an answer that is not there.
+MISSING: Any = object()
+
+
+class AnswerStore:
+    """The answers of one model in a file that may hold others' too."""
+
+    def __init__(self, path: str | Path, identity: str) -> None:
+        self.path = Path(path)
+        self.written = 0
+        self._answers: dict[bytes, Any] = {}
+        self._synced = 0.0
+        self._read_up_to = 0
+        self._connection = _connect(self.path)
+        try:
+            with self._connection:
+                self._connection.execute(
+                    "INSERT OR IGNORE INTO models (identity) VALUES (?)", (identity,)
+                )
+            found = self._connection.execute(
+                "SELECT id FROM models WHERE identity = ?", (identity,)
+            ).fetchone()
+            self._model = int(found[0])
+            self.refresh()
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise _told(self.path, error) from error
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def refresh(self) -> None:
+        """Read what other processes have added meanwhile."""
+        rows = self._connection.execute(
+            "SELECT rowid, kind, keys, answers FROM answers WHERE model = ? AND rowid > ?",
+            (self._model, self._read_up_to),
+        )
+        for row, kind, keys, answers in rows:
+            self._read_up_to = row
+            cut = [keys[i : i + SIZE] for i in range(0, len(keys), SIZE)]
+            self._answers.update(zip(cut, _unpack(kind, answers), strict=True))
+
+    def find(self, keys: Iterable[bytes | None]) -> list[Any]:
+        """The answer for each key, or `MISSING`."""
+        get = self._answers.get
+        return [MISSING if key is None else get(key, MISSING) for key in keys]
+
+    def add(self, kind: str, keys: Sequence[bytes], answers: Sequence[Any]) -> None:
+        """Write a batch of answers, all or none; on return they outlive this process."""
+        if not keys:
+            return
+        try:
+            now = time.monotonic()
+            # Each commit survives the process. Once a second it also waits for the disk.
+            level = "FULL" if now - self._synced > SYNC_EVERY else "NORMAL"
+            self._connection.execute(f"PRAGMA synchronous = {level}")
+            with self._connection:
+                self._connection.execute(
+                    "INSERT INTO answers VALUES (?, ?, ?, ?)",
+                    (self._model, kind, b"".join(keys), _pack(kind, answers)),
+                )
+            if level == "FULL":
+                self._synced = now
+        except sqlite3.Error as error:
+            raise _told(self.path, error) from error
+        self._answers.update(zip(keys, answers, strict=True))
+        self.written += len(keys)
+
+    def forget(self) -> None:
+        """Drop this model's answers; those of others stay."""
+        try:
+            with self._connection:
+                self._connection.execute("DELETE FROM answers WHERE model = ?", (self._model,))
+        except sqlite3.Error as error:
+            raise _told(self.path, error) from error
+        self._answers.clear()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> AnswerStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise _told(path, error) from error
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        layout = connection.execute("PRAGMA user_version").fetchone()[0]
+        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if not empty and application != APPLICATION:
+            raise StoreError(f"{path}: is a database, but not a store of answers; name another.")
+        if layout > FORMAT:
+            raise StoreError(
+                f"{path}: was written by a newer version of lm_eval (format {layout}, this one "
+                f"reads up to {FORMAT}). Use that version, or another file."
+            )
+        connection.execute("PRAGMA journal_mode = WAL")
+        if empty:
+            connection.executescript(_LAYOUT)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+        return connection
+    except sqlite3.Error as error:
+        connection.close()
+        raise _told(path, error) from error
+    except StoreError:
+        connection.close()
+        raise
+
+
+def _told(path: Path, error: Exception) -> StoreError:
+    """What went wrong with the file, and what can be done."""
+    text = str(getattr(error, "strerror", None) or error)
+    if "full" in text or "No space" in text:
+        return StoreError(
+            f"{path}: the disk is full. Every answer written so far is safe; make space and give "
+            "the same command again to go on."
+        )
+    if "malformed" in text or "not a database" in text or "disk image" in text:
+        return StoreError(
+            f"{path}: is damaged or no store of answers ({text}). Move it aside and run again, "
+            "or name another file."
+        )
+    if "locked" in text:
+        return StoreError(f"{path}: another process has been writing to it for a minute.")
+    return StoreError(f"{path}: answers cannot be kept there ({text}).")
+
+
+# -- how answers are written ------------------------------------------------------------------
+
+
+def _pack(kind: str, answers: Sequence[Any]) -> bytes:
+    """Numbers as they stand in memory, so that they come back exactly; anything else as JSON."""
+    if kind == "loglikelihood" and all(type(a) is tuple and len(a) == 2 for a in answers):
+        values, greedy = zip(*answers, strict=True)
+        if all(type(value) is float for value in values):
+            return (
+                b"P"
+                + np.array(values, dtype="<f8").tobytes()
+                + np.array(greedy, dtype=np.uint8).tobytes()
+            )
+    return b"J" + json.dumps(answers, default=float).encode()
+
+
+def _unpack(kind: str, packed: bytes) -> list[Any]:
+    if packed[:1] == b"P":
+        count = (len(packed) - 1) // 9
+        values = np.frombuffer(packed, dtype="<f8", count=count, offset=1).tolist()
+        greedy = np.frombuffer(packed, dtype=np.uint8, offset=1 + 8 * count).astype(bool).tolist()
+        return list(zip(values, greedy, strict=True))
+    answers: list[Any] = json.loads(packed[1:])
+    return [tuple(a) for a in answers] if kind == "loglikelihood" else answers

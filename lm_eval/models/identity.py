@@ -1,0 +1,88 @@
+"""Which model gave an answer: everything about it that could change what it says.
+
+Another backend, other weights, another revision, tokenizer, precision or adapter is another model,
+and never gets this one's answers. What only changes how fast it answers is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.model import LM
+from lm_eval.config.run import RunConfig
+from lm_eval.errors import ConfigError
+
+#: Arguments that change the speed and not the answer.
+_SPEED = {
+    "batch_size",
+    "max_batch_size",
+    "device",
+    "parallelize",
+    "max_memory_per_gpu",
+    "max_cpu_memory",
+    "offload_folder",
+    "num_concurrent",
+    "max_retries",
+    "timeout",
+    "prefix_sharing",
+}
+#: Arguments that are secrets: they open a door and change nothing behind it.
+_SECRET = {"api_key", "token", "auth_token", "hf_token"}
+#: Of a folder's many files, so many are looked at; weights come first by size.
+_MOST_FILES = 1000
+
+
+def model_identity(run: RunConfig, lm: LM) -> str:
+    """The model's identity as one line of JSON."""
+    own = lm.identity() if hasattr(lm, "identity") else None
+    if not isinstance(run.model, str) and own is None:
+        raise ConfigError(
+            f"answers cannot be kept for a {type(lm).__name__} object: nothing tells it from "
+            "another of its class. Give the class a method `identity` that returns a dictionary "
+            "of what it is made of, or pass the model by name and arguments."
+        )
+    arguments = {k: v for k, v in run.model_args.items() if k not in _SPEED | _SECRET}
+    described = {
+        "model": run.model if isinstance(run.model, str) else None,
+        "class": f"{type(lm).__module__}.{type(lm).__qualname__}",
+        "arguments": arguments,
+        "files": {k: files for k, v in arguments.items() if (files := fingerprint(v)) is not None},
+        "info": lm.get_model_info() if hasattr(lm, "get_model_info") else None,
+        "own": own,
+    }
+    return json.dumps(described, sort_keys=True, default=str)
+
+
+def fingerprint(path: Any) -> list[list[Any]] | None:
+    """Names, sizes and times of the files that an argument names; None where it names none."""
+    if not isinstance(path, (str, Path)) or not str(path):
+        return None
+    try:
+        root = Path(path).expanduser()
+        if root.is_file():
+            return [_state(root, root.name)]
+        if not root.is_dir():
+            return None
+        files = (file for file in root.rglob("*") if file.is_file())
+        states = [_state(file, str(file.relative_to(root))) for file in files]
+    except OSError:
+        return None
+    return sorted(sorted(states, key=lambda state: -state[1])[:_MOST_FILES])
+
+
+def _state(file: Path, name: str) -> list[Any]:
+    status = file.stat()
+    return [name, status.st_size, status.st_mtime_ns]
+
+
+def differences(before: str, now: str) -> list[str]:
+    """Which parts of a model's identity changed, for saying so."""
+    one, two = json.loads(before), json.loads(now)
+    return [key for key in two if _plain(one.get(key)) != _plain(two[key])]
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value

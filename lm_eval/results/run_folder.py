@@ -1,0 +1,174 @@
+"""A run is its folder: what was asked for, every answer, and whether it came to its end.
+
+`run.json` holds the settings, so that `lm-eval resume` needs nothing else, and hashes of the model,
+the tasks and their prompts, so that a change since is noticed. `answers.sqlite` is the store.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lm_eval.errors import OutputError
+from lm_eval.results.files import sanitize_model_name, write_atomically
+from lm_eval.results.serialise import handle_non_serializable
+
+logger = logging.getLogger(__name__)
+
+NAME = "run.json"
+ANSWERS = "answers.sqlite"
+LOCK = "run.lock"
+PARTIAL = "results_partial.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where one model's runs into one output path live."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, output_path: str | Path, model_name: str) -> RunFolder:
+        """Beside the results: the model's folder, or for `x.json` the folder `x.run`."""
+        path = Path(output_path)
+        if path.suffix == ".json":
+            return cls(path.with_suffix(".run"))
+        return cls(path / sanitize_model_name(model_name))
+
+    @classmethod
+    def find(cls, path: str | Path) -> RunFolder:
+        """The run in a folder or in a folder of it: the last one begun where there are several."""
+        root = Path(path)
+        if not root.is_dir():
+            raise OutputError(f"{root}: there is no such folder.")
+        found = [root, *sorted(p for p in root.iterdir() if p.is_dir())]
+        runs = [cls(folder) for folder in found if (folder / NAME).is_file()]
+        if not runs:
+            raise OutputError(
+                f"{root}: holds no run ({NAME}). A run leaves one where its --output_path points."
+            )
+        return max(runs, key=lambda run: run.read().get("begun", 0.0))
+
+    @property
+    def answers(self) -> Path:
+        return self.path / ANSWERS
+
+    def read(self) -> dict[str, Any]:
+        """What the last run here was; nothing where there was none."""
+        file = self.path / NAME
+        if not file.is_file():
+            return {}
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise OutputError(f"{file}: cannot be read as a run's record ({error}).") from error
+        if not isinstance(content, dict) or content.get("format", FORMAT + 1) > FORMAT:
+            raise OutputError(
+                f"{file}: is no record of a run, or one by a newer version of lm_eval. "
+                "Name another --output_path, or move it aside."
+            )
+        return content
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self._write(NAME, {"format": FORMAT, **record})
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        text = json.dumps(content, indent=2, default=handle_non_serializable, ensure_ascii=False)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path / name, [text])
+        except OSError as error:
+            raise OutputError(
+                f"{self.path}: the run cannot be recorded there ({error.strerror or error})."
+            ) from error
+
+    def begin(self, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Record a run that is about to ask; say what has changed since the last one here."""
+        for change in changes(self.read().get("state", {}), state):
+            logger.warning("%s: %s.", self.path, change)
+        self.write(
+            {
+                "begun": time.time(),
+                "finished": False,
+                "directory": str(Path.cwd()),
+                "settings": settings,
+                "state": state,
+            }
+        )
+
+    def write_partial(self, results: Mapping[str, Any]) -> None:
+        """The rows of the tasks that are finished, until all are."""
+        self._write(PARTIAL, results)
+
+    def finish(self, results: Path) -> None:
+        self.write({**self.read(), "finished": True, "results": results.name})
+        (self.path / PARTIAL).unlink(missing_ok=True)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder: a second run on it is refused, and none is ever corrupted."""
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise OutputError(
+                f"{self.path}: results cannot be written there ({error.strerror or error}). "
+                "Nothing has been run."
+            ) from error
+        try:
+            _lock(handle, self.path)
+            yield
+        finally:
+            os.close(handle)
+            self._clean(missing)
+
+    def _clean(self, made: Sequence[Path]) -> None:
+        """Leave nothing behind of a run that was refused before it was begun."""
+        if made and not (self.path / NAME).exists():
+            (self.path / LOCK).unlink(missing_ok=True)
+            for folder in made:
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+
+
+def _lock(handle: int, folder: Path) -> None:
+    """The system lets go of the lock when the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system; SQLite still keeps the store whole
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.read(handle, 32).decode(errors="replace").strip()
+        raise OutputError(
+            f"{folder}: another run (process {owner or 'unknown'}) is at work on it. Wait for it, "
+            "or give another --output_path; --use_cache FILE shares answers between runs."
+        ) from error
+    os.ftruncate(handle, 0)
+    os.write(handle, f"{os.getpid()}\n".encode())
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is not as it was when the run was begun, in words."""
+    found = []
+    if before.get("model") not in (None, now["model"]):
+        found.append("the model is another one or was changed: its answers are asked for anew")
+    for name, task in now["tasks"].items():
+        old = before.get("tasks", {}).get(name)
+        if old is None:
+            continue
+        parts = {"config": "its configuration", "data": "its data", "prompts": "its prompts"}
+        changed = [words for key, words in parts.items() if old.get(key) != task[key]]
+        if changed:
+            found.append(f"task {name}: changed since: {', '.join(changed)}")
+    return found
