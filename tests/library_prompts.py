@@ -24,8 +24,9 @@ class Asked:
 
 
 def shots_of(task: Any) -> int:
-    """Tasks that fix their examples at none get none."""
-    return 0 if task.config.num_fewshot == 0 else SHOTS
+    """Tasks that fix their examples at none get none; whole texts are scored without any."""
+    without = task.config.num_fewshot == 0 or task.OUTPUT_TYPE == "loglikelihood_rolling"
+    return 0 if without else SHOTS
 
 
 def ask(task: Any) -> list[Asked]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
-import logging
+import shutil
 import tempfile
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -52,7 +53,6 @@ class Source:
 
 @functools.cache
 def manager() -> TaskManager:
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     return TaskManager()
 
 
@@ -80,6 +80,7 @@ def source_of(name: str) -> Source | None:
 def generated_mirror() -> Path:
     """A mirror of rows that we made, for all data sets that we have no copy of."""
     folder = Path(tempfile.mkdtemp(prefix="generated-rows-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     sources = [source for name in task_files() if (source := source_of(name)) is not None]
     write_mirror(
         folder,

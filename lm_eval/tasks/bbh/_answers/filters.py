@@ -67,7 +67,8 @@ class Letter(_Loose):
 
     def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
         options = [self.plain(text.strip()) for text in self._OPTION.findall(doc["input"])]
-        labels = {text: f"({label})" for label, text in zip(string.ascii_uppercase, options)}  # noqa: B905
+        lettered = zip(options, string.ascii_uppercase, strict=False)
+        labels = {text: f"({label})" for text, label in lettered}
         longest_first = sorted(map(re.escape, options), key=len, reverse=True)
         found = self.pick(self.regex, answer)
         if not found:
