@@ -43,7 +43,34 @@ class QuickDataset(datasets.Dataset):  # type: ignore[misc]
             made_table = pyarrow.Table.from_pylist(rows)
         except (pyarrow.ArrowException, TypeError, ValueError):
             return None
-        return made_table if is_plain(made_table.schema) else None
+        if not is_plain(made_table.schema):
+            return None
+        # A column that was there before keeps its type: the library turns new values into it.
+        kept = (
+            _alike(made_table.schema.field(name).type, self.data.schema.field(name).type)
+            for name in self.column_names
+        )
+        return made_table if all(kept) else None
+
+
+def _alike(made: Any, before: Any) -> bool:
+    """Whether values of one type are left alone where the other was."""
+    from pyarrow import types
+
+    if types.is_integer(made) and types.is_integer(before):
+        return True
+    lists = (types.is_list, types.is_large_list)
+    if any(test(made) for test in lists) and any(test(before) for test in lists):
+        return _alike(made.value_type, before.value_type)
+    if types.is_struct(made) and types.is_struct(before):
+        names = [made.field(i).name for i in range(made.num_fields)]
+        return names == [before.field(i).name for i in range(before.num_fields)] and all(
+            _alike(made.field(name).type, before.field(name).type) for name in names
+        )
+    texts = (types.is_string, types.is_large_string)
+    if any(test(made) for test in texts) and any(test(before) for test in texts):
+        return True
+    return bool(made == before)
 
 
 def quick(dataset: Any) -> Any:
