@@ -48,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", "-L", type=float, metavar="N", help="the first N documents, or a share below 1"
     )
     group.add_argument(
+        "--sample", type=float, metavar="N", help="N documents of each task, drawn by a seed"
+    )
+    group.add_argument("--sample_seed", type=int, metavar="N", help="the seed of that draw (1234)")
+    group.add_argument(
         "--samples", "-E", metavar="JSON", help="document numbers by task: '{\"task\": [0, 3]}'"
     )
     group.add_argument("--batch_size", "-b", metavar="N", help="requests at once, or 'auto'")

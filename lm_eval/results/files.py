@@ -6,10 +6,11 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lm_eval.errors import OutputError
 from lm_eval.results.samples import sample_line, task_hash
@@ -94,14 +95,14 @@ def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
     return folder
 
 
-def write_atomically(path: Path, parts: Iterable[str]) -> None:
-    """Write beside the file, then rename: a reader sees all of it or none."""
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes its name when it is whole: a reader sees all of it or none."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        # Half of a character pair cannot be written as UTF-8; JSON can spell it.
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.writelines(parts)
+        with os.fdopen(handle, "wb") as file:
+            yield file
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -109,6 +110,13 @@ def write_atomically(path: Path, parts: Iterable[str]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, parts: Iterable[str]) -> None:
+    """Write text, wholly or not at all."""
+    with atomic_file(path) as file:
+        # Half of a character pair cannot be written as UTF-8; JSON can spell it.
+        file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 
 
 def _folder(path: Path) -> Path:

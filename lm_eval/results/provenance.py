@@ -6,7 +6,7 @@ import time
 from typing import Any, cast
 
 from lm_eval.api.model import LM
-from lm_eval.config.run import RunConfig
+from lm_eval.config.run import SECRETS, RunConfig
 from lm_eval.results.environment import describe_environment, describe_tokenizer
 from lm_eval.results.files import sanitize_model_name
 from lm_eval.results.schema import EvalResults
@@ -49,13 +49,14 @@ def _config(run: RunConfig, lm: LM) -> dict[str, Any]:
     sizes = getattr(lm, "batch_sizes", {})
     return {
         "model": run.model if isinstance(run.model, str) else type(run.model).__name__,
-        "model_args": run.model_args,
+        "model_args": {k: v for k, v in run.model_args.items() if k not in SECRETS},
         **info,
         "batch_size": run.batch_size,
         "batch_sizes": list(sizes.values()) if isinstance(sizes, dict) else [],
         "device": run.device,
         "use_cache": run.use_cache,
         "limit": run.limit,
+        **({"sample": run.sample, "sample_seed": run.sample_seed} if run.sample else {}),
         "bootstrap_iters": run.bootstrap_iters,
         "gen_kwargs": run.gen_kwargs,
         "random_seed": run.seed.random,

@@ -30,7 +30,9 @@ EvalResults = TypedDict(
         "hashes": dict[str, dict[str, str]],
         "timings": dict[str, float],
         "answers": dict[str, int],
-        # how it was run
+        # how it was run, and all that is needed to run it again
+        "settings": dict[str, Any],
+        "model_identity": dict[str, Any],
         "config": dict[str, Any],
         "git_hash": str | None,
         "date": float,
