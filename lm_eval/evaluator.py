@@ -165,11 +165,16 @@ def open_store(run: RunConfig, lm: LM, folder: RunFolder | None) -> Iterator[Ans
 def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
     """By which a later run knows whether it asks the same: configuration, data, prompts."""
     return {
-        "config": hash_json(task.dump_config()),
+        "config": config_hash(task),
         # The rows alone: where they came from makes no difference.
         "data": hash_json(data.get("splits", data)),
         "prompts": prompts_hash(task.instances),
     }
+
+
+def config_hash(task: Task) -> str:
+    """A hash of all that a task's file says, and what the run has changed about it."""
+    return hash_json(task.dump_config())
 
 
 def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
@@ -183,7 +188,13 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
         if name not in loaded["tasks"]:
             known = list(loaded["tasks"])
             raise ConfigError(f"samples: {name!r} is none of the tasks.{suggestion(name, known)}")
-    for name, task in loaded["tasks"].items():
+    prepare_tasks(run, loaded["tasks"])
+    return loaded
+
+
+def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
+    """Apply the run's settings to tasks."""
+    for name, task in tasks.items():
         if run.gen_kwargs and task.get_config("output_type") == "generate_until":
             task.set_config("generation_kwargs", run.gen_kwargs, update=True)
         if run.predict_only:
@@ -196,7 +207,6 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
         elif task.get_config("num_fewshot") is None:
             task.set_config("num_fewshot", 0)
         task.set_fewshot_seed(run.seed.fewshot)
-    return loaded
 
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:

@@ -14,7 +14,9 @@ from lm_eval.cli.options import (
     add_data_dir,
     add_include_path,
     add_prompt_options,
+    add_samples_format,
     add_table,
+    add_uncertainty,
     include_paths,
 )
 
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output_path", "-o", metavar="PATH", help="a folder, or a .json file, for the results"
     )
     _flag(group, "--log_samples", "-s", help="write every prompt, answer and score too")
+    add_samples_format(group)
     _flag(group, "--predict_only", "-x", help="answers only, no scores")
     _flag(group, "--write_out", "-w", help="log each task's first prompt")
     _flag(group, "--show_config", help="print the full results as JSON")
@@ -85,13 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seed", metavar="N", help="one seed, or random,numpy,torch,fewshot (0,1234,1234,1234)"
     )
-    group.add_argument("--bootstrap_iters", type=int, metavar="N", help="resamples for errors")
-    group.add_argument(
-        "--confidence", type=float, metavar="SHARE", help="show intervals of this confidence: 0.95"
-    )
-    group.add_argument(
-        "--cluster", metavar="COLUMN", help="documents alike in this column err together"
-    )
+    add_uncertainty(group)
     _flag(group, "--check_integrity", help="check the tasks first")
     _flag(group, "--trust_remote_code", help="let the hub's code run")
     _flag(group, "--confirm_run_unsafe_code", help="let tasks run code the model wrote")
@@ -136,7 +133,7 @@ def run_and_report(run: RunConfig) -> None:
             return
         samples = results.pop("samples", None)
         report(run, results)
-        written = save(results, run.output_path, model_name(run), samples)
+        written = save(results, run.output_path, model_name(run), samples, run.samples_format)
         folder.finish(written)
     print(f"lm-eval: results written to {written}", file=sys.stderr)
 

@@ -99,6 +99,7 @@ class RunConfig:
     check_integrity: bool = False
     write_out: bool = False
     log_samples: bool = False
+    samples_format: str = "jsonl"
     output_path: str | None = None
     predict_only: bool = False
     system_instruction: str | None = None
@@ -131,6 +132,10 @@ class RunConfig:
         chosen = [n for n in ("limit", "samples", "sample") if getattr(self, n) is not None]
         if len(chosen) > 1:
             raise ConfigError(f"{' and '.join(chosen)} exclude each other: give one of them.")
+        if self.samples_format not in ("jsonl", "zst", "parquet"):
+            raise ConfigError(
+                f"samples_format must be jsonl, zst or parquet, not {self.samples_format!r}."
+            )
         if self.fewshot_as_multiturn and not self.apply_chat_template:
             raise ConfigError("fewshot_as_multiturn needs apply_chat_template.")
         if self.fewshot_as_multiturn is None:

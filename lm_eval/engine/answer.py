@@ -92,7 +92,7 @@ class _Keeper:
     """Writes answers to the store as the model reports them.
 
     A model reports `(arguments, answer)`, perhaps in an order of its own; which repeat of a
-    request it means is not said and does not matter.
+    request it means is not said, and settled when it returns.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class _Keeper:
         keys: Sequence[bytes | None],
     ) -> None:
         self._kind, self._store, self._asked, self._keys = kind, store, asked, keys
-        self._kept: set[bytes] = set()
+        self._kept: dict[bytes, Any] = {}
 
     @cached_property
     def _waiting(self) -> dict[Any, list[bytes]]:
@@ -128,17 +128,23 @@ class _Keeper:
                 keys.append(waiting.pop())
                 answers.append(_plain(kind, value))
         self._store.add(kind, keys, answers)
-        self._kept.update(keys)
+        self._kept.update(zip(keys, answers, strict=True))
 
     def finish(self, given: Sequence[Any]) -> list[Any]:
-        """Keep what the model did not report while it was at it; all answers as they are kept, so
-        that scores are the same whether they come from the model or from the store.
+        """Keep what the model did not report while it was at it, or returned otherwise: repeats
+        may have been reported in another order. All answers as they are kept, so that scores are
+        the same whether they come from the model or from the store.
         """
         plain = [_plain(self._kind, value) for value in given]
         keys: Sequence[Any] = self._keys
         left: Sequence[Any] = plain
         if self._kept or None in keys:
-            late = [i for i, key in enumerate(keys) if key is not None and key not in self._kept]
+            kept = self._kept.get
+            late = [
+                i
+                for i, (key, answer) in enumerate(zip(keys, plain, strict=True))
+                if key is not None and kept(key, MISSING) != answer
+            ]
             keys, left = [keys[i] for i in late], [plain[i] for i in late]
         self._store.add(self._kind, keys, left)
         return plain

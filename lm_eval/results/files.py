@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,13 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import OutputError
-from lm_eval.results.samples import sample_line, task_hash
+from lm_eval.results.names import sanitize_model_name as sanitize_model_name
+from lm_eval.results.sample_log import ENDINGS, write_log
+from lm_eval.results.samples import task_hash
 from lm_eval.results.serialise import handle_non_serializable
-
-
-def sanitize_model_name(model_name: str) -> str:
-    """A model's name as a folder name."""
-    return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model_name)
 
 
 def check_writable(output_path: str | Path) -> None:
@@ -46,6 +42,7 @@ def save(
     output_path: str | Path,
     model_name: str,
     samples: Mapping[str, list[dict[str, Any]]] | None = None,
+    samples_format: str = "jsonl",
 ) -> Path:
     """Write `results_<time>.json`, and `samples_<task>_<time>.jsonl` where samples are given.
 
@@ -64,10 +61,12 @@ def save(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
-            file = folder / f"samples_{sanitize_model_name(name)}_{stamp}.jsonl"
+            end = ENDINGS[samples_format]
+            file = folder / f"samples_{sanitize_model_name(name)}_{stamp}{end}"
             while file.exists():  # two names may be one after what files cannot hold is replaced
                 file = file.with_name(f"_{file.name}")
-            write_atomically(file, (sample_line(sample) + "\n" for sample in logged))
+            with atomic_file(file) as opened:
+                write_log(opened, logged, samples_format)
         text = json.dumps(
             {**results, "task_hashes": hashes},
             indent=2,

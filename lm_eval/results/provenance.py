@@ -36,6 +36,21 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
     return cast("EvalResults", described)
 
 
+def describe_settings(run: RunConfig) -> EvalResults:
+    """What a results file says of a run whose model is not at hand."""
+    name = model_name(run)
+    described: dict[str, Any] = {
+        "config": _config(run, None),
+        **describe_environment(),
+        "model_source": run.model,
+        "model_name": name,
+        "model_name_sanitized": sanitize_model_name(name),
+        "system_instruction": run.system_instruction,
+        "fewshot_as_multiturn": run.fewshot_as_multiturn,
+    }
+    return cast("EvalResults", described)
+
+
 def model_name(run: RunConfig) -> str:
     """What the model is called: the weights it was given, else the backend or class."""
     for key in ("peft", "delta", "pretrained", "model", "path", "engine"):
@@ -44,7 +59,7 @@ def model_name(run: RunConfig) -> str:
     return run.model if isinstance(run.model, str) else type(run.model).__name__
 
 
-def _config(run: RunConfig, lm: LM) -> dict[str, Any]:
+def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
     info = lm.get_model_info() if hasattr(lm, "get_model_info") else {}
     sizes = getattr(lm, "batch_sizes", {})
     return {

@@ -196,7 +196,7 @@ def _lock(handle: int, folder: Path) -> None:
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What is not as it was when the run was begun, in words."""
     found = []
-    if before.get("model") not in (None, now["model"]):
+    if now.get("model") is not None and before.get("model") not in (None, now["model"]):
         found.append("the model is another one or was changed: its answers are asked for anew")
     for name, task in now["tasks"].items():
         old = before.get("tasks", {}).get(name)

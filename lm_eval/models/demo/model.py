@@ -216,6 +216,7 @@ class DemoLM(TemplateLM):
                         done.append(i)
                         bar.update(1)
                     # All repeats of a prompt are kept together: they are numbered by their order.
+                    done.sort()
                     asked = [requests[i].args for i in done]
                     self.cache_hook.add_batch("generate_until", asked, [answers[i] for i in done])
         return answers
