@@ -60,7 +60,7 @@ def run_evaluation(
             raise ConfigError(f"{name} is not part of this version yet; run without it.")
     plant_seeds(run.seed)
     manager = task_manager or TaskManager(
-        include_path=run.include_path, metadata={**run.model_args, **run.metadata}
+        include_path=run.include_path, metadata=run.metadata_of_tasks
     )
     with stages("load_tasks"), mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
@@ -339,6 +339,8 @@ def simple_evaluate(
     data_dir: str | None = None,
     confidence: float | None = None,
     cluster: str | None = None,
+    sample: float | None = None,
+    sample_seed: int = DEFAULT_OTHER_SEED,
 ) -> EvalResults | None:
     """Evaluate a model, by name or ready made, on tasks by name. Returns the results.
 
@@ -359,6 +361,8 @@ def simple_evaluate(
         use_cache=use_cache,
         limit=limit,
         samples=samples,
+        sample=sample,
+        sample_seed=sample_seed,
         bootstrap_iters=bootstrap_iters,
         check_integrity=check_integrity,
         write_out=write_out,

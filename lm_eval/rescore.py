@@ -139,9 +139,7 @@ def _of_run(path: Path, wanted: Changes) -> _Answered:
     folder = RunFolder.find(path)
     record = folder.read()
     run = _settings(record["settings"], wanted)
-    manager = TaskManager(
-        include_path=run.include_path, metadata={**run.model_args, **run.metadata}
-    )
+    manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
     with mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
         tasks = loaded["tasks"]
@@ -273,7 +271,7 @@ def _of_logs(path: Path, wanted: Changes) -> _Answered:
     def documents(name: str) -> list[Any]:
         return [one.doc for one in _log_of(name, logs, recorded)]
 
-    manager = TaskManager(include_path=run.include_path, metadata=run.metadata)
+    manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
     loaded = manager.load(run.task_list, documents)
     prepare_tasks(run, loaded["tasks"])
     shots = beside.get("n-shot") or {}

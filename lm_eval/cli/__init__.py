@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
-from lm_eval.cli import fetch, ls, resume, run, score, show, validate
+from lm_eval.cli import fetch, ls, reproduce, resume, run, score, show, validate
 from lm_eval.errors import EvalError
 
 COMMANDS = {
     "run": run,
     "resume": resume,
     "score": score,
+    "reproduce": reproduce,
     "ls": ls,
     "list": ls,
     "show": show,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +113,13 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def run_and_report(run: RunConfig) -> None:
     """Evaluate, print the table and write the files."""
+    run_and_save(run, report)
+
+
+def run_and_save(
+    run: RunConfig, show: Callable[[RunConfig, EvalResults], None] | None = None
+) -> EvalResults | None:
+    """Evaluate and write the files; `show` is called before they are written."""
     from lm_eval.errors import ConfigError
     from lm_eval.evaluator import run_evaluation
     from lm_eval.results.files import check_writable, save
@@ -123,19 +130,23 @@ def run_and_report(run: RunConfig) -> None:
         raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
     if run.output_path is None:
         with answers_kept(None):
-            report(run, run_evaluation(run))
-        return
+            results = run_evaluation(run)
+        if results is not None and show is not None:
+            show(run, results)
+        return results
     check_writable(run.output_path)
     folder = RunFolder.of(run.output_path, model_name(run))
     with folder.held(), answers_kept(folder.path):
         results = run_evaluation(run, folder=folder)
         if results is None:
-            return
+            return None
         samples = results.pop("samples", None)
-        report(run, results)
+        if show is not None:
+            show(run, results)
         written = save(results, run.output_path, model_name(run), samples, run.samples_format)
         folder.finish(written)
     print(f"lm-eval: results written to {written}", file=sys.stderr)
+    return results
 
 
 @contextmanager
@@ -156,12 +167,10 @@ def answers_kept(folder: Path | None) -> Iterator[None]:
         raise type(error)(f"{error} Every answer is kept, {kept}.") from error
 
 
-def report(run: RunConfig, results: EvalResults | None) -> None:
+def report(run: RunConfig, results: EvalResults) -> None:
     """The table on standard output."""
     from lm_eval.results.table import make_table
 
-    if results is None:
-        return
     if run.show_config:
         from lm_eval.results.serialise import handle_non_serializable
 

@@ -221,6 +221,12 @@ class RunConfig:
                 specs.append(spec)
         return list(specs)
 
+    @property
+    def metadata_of_tasks(self) -> dict[str, Any]:
+        """What tasks are told of the run. It ends up in the results, so no secret is part of it."""
+        open_to_all = {k: v for k, v in self.model_args.items() if k not in SECRETS}
+        return {**open_to_all, **self.metadata}
+
     def settings(self, secrets: bool = True) -> dict[str, Any]:
         """Everything needed to make this run again, as plain data; paths that stay true.
 
@@ -233,6 +239,7 @@ class RunConfig:
         plain["seed"] = [seeds.random, seeds.numpy, seeds.torch, seeds.fewshot]
         for name in ("include_path", "data_dir", "output_path", "use_cache"):
             plain[name] = _absolute(plain[name])
+        plain["tasks"] = [_absolute(t) if _is_file(t) else t for t in self.task_list]
         for name in _TABLES if not secrets else ():
             plain[name] = {k: v for k, v in plain[name].items() if k not in SECRETS}
         del plain["fresh"]  # whoever makes the run again wants the answers it left
@@ -266,6 +273,11 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     if not math.isfinite(number):
         raise ConfigError(f"{name} must be {expected}, not {value!r}.")
     return number
+
+
+def _is_file(spec: Any) -> bool:
+    """Whether a task is asked for by its file, whose place must be known from anywhere."""
+    return isinstance(spec, str) and spec.endswith((".yaml", ".yml")) and Path(spec).is_file()
 
 
 def _absolute(path: Any) -> Any:

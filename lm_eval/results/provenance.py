@@ -60,7 +60,7 @@ def model_name(run: RunConfig) -> str:
 
 
 def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
-    info = lm.get_model_info() if hasattr(lm, "get_model_info") else {}
+    info = lm.get_model_info() if lm is not None and hasattr(lm, "get_model_info") else {}
     sizes = getattr(lm, "batch_sizes", {})
     return {
         "model": run.model if isinstance(run.model, str) else type(run.model).__name__,

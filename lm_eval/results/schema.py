@@ -35,6 +35,8 @@ EvalResults = TypedDict(
         "model_identity": dict[str, Any],
         "scored_from": dict[str, Any],
         "config": dict[str, Any],
+        "hardware": dict[str, Any],
+        "libraries": dict[str, str],
         "git_hash": str | None,
         "date": float,
         "pretty_env_info": str,
