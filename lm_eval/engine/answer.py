@@ -34,10 +34,7 @@ def answer(
     """
     by_kind: dict[str, list[Instance]] = defaultdict(list)
     for request in requests:
-        if request.repeats in (1, None):
-            by_kind[request.request_type].append(request)
-        else:
-            by_kind[request.request_type].extend([request] * (request.repeats or 1))
+        by_kind[request.request_type].extend([request] * (request.repeats or 1))
     if store is not None:
         note_digests(request for request in requests if request.digest is None)
     for kind, asked in by_kind.items():

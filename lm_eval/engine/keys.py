@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import xxhash
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 #: Bytes of a key.
 SIZE = 16
 
+_kind, _repeats, _noted = map(attrgetter, ("request_type", "repeats", "digest"))
 _digest: Callable[[bytes], bytes] = xxhash.xxh3_128_digest
 
 
@@ -31,47 +33,58 @@ def note_digests(requests: Iterable[Instance]) -> None:
     context, so the last one's hash is kept at hand.
     """
     kind, context, opening = "", cast("Any", None), b""
+    digest = _digest
     for request in requests:
-        arguments = request.args
+        arguments = request.arguments if type(request.arguments) is tuple else request.args
         if arguments[0] is not context or request.request_type != kind:
             kind, context = request.request_type, arguments[0]
-            opening = kind.encode() + _text(context) if isinstance(context, str) else b""
+            opening = kind.encode() + digest(_text(context)) if isinstance(context, str) else b""
+        if len(arguments) == 2 and type(arguments[1]) is str:  # nearly all of them
+            asked = opening + arguments[1].encode("utf-8", "surrogatepass")
+            request.digest = digest(asked) if opening else None
+            continue
         try:
-            asked = opening
-            for part in arguments[1:]:
-                asked += (
-                    part.encode("utf-8", "surrogatepass") if type(part) is str else _table(part)
-                )
-            request.digest = _digest(asked) if opening else None
+            rest = (_text(part) if type(part) is str else _table(part) for part in arguments[1:])
+            request.digest = digest(opening + b"".join(rest)) if opening else None
         except (TypeError, ValueError):
             request.digest = None
 
 
-def request_keys(asked: Iterable[Instance], seed: object) -> list[bytes | None]:
+def request_keys(asked: Sequence[Instance], seed: object) -> list[bytes | None]:
     """A key for each request; a repeated one, which stands here several times, is numbered."""
+    if asked_once(asked) and "generate_until" not in set(map(_kind, asked)):
+        return list(map(_noted, asked))
     keys: list[bytes | None] = []
     last, repeat = None, 0
     drawn_by = f"\x00seed {seed}".encode()
     for request in asked:
-        repeat = repeat + 1 if request is last else 0
-        last = request
         digest = request.digest
-        if digest is not None and request.request_type == "generate_until":
-            digest = _digest(digest + drawn_by) if _is_drawn(request) else digest
-        if repeat and digest is not None:
-            digest = _digest(digest + b"\x00repeat %d" % repeat)
+        if request is last:
+            repeat += 1
+        else:
+            last, repeat = request, 0
+        if digest is not None and (repeat or request.request_type == "generate_until"):
+            if _is_drawn(request):
+                digest = _digest(digest + drawn_by)
+            if repeat:
+                digest = _digest(digest + b"\x00repeat %d" % repeat)
         keys.append(digest)
     return keys
 
 
+def asked_once(requests: Iterable[Instance]) -> bool:
+    """Whether no request has repeats."""
+    return set(map(_repeats, requests)) <= {1, None}
+
+
 def prompts_hash(requests: Sequence[Instance]) -> str:
     """One hash for all requests of a task, in order: it changes with any character of them."""
-    parts = (r.digest if r.digest is not None else repr(r.args).encode() for r in requests)
+    parts = [r.digest if r.digest is not None else repr(r.args).encode() for r in requests]
     return str(xxhash.xxh3_128_hexdigest(b"".join(parts)))
 
 
 def _text(text: str) -> bytes:
-    return _digest(text.encode("utf-8", "surrogatepass"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _table(settings: Any) -> bytes:

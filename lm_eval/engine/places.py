@@ -8,38 +8,41 @@ the document and the place of each answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lm_eval.engine.keys import SIZE, request_keys
+from lm_eval.engine.keys import SIZE, asked_once, request_keys
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
-#: A column a name: `keys`, and for each of them `document`, `place`, `repeat` and `tokens`.
+#: A column a name: `keys`, for each of them `document` and `place`, and `tokens` where counted.
 Places = Mapping[str, "np.ndarray[Any, Any]"]
 
 _NO_KEY = bytes(SIZE)
+_document, _place = attrgetter("doc_id"), attrgetter("idx")
 
 
 def places_of(requests: Sequence[Instance], seed: object) -> dict[str, np.ndarray[Any, Any]]:
     """The table of one task's requests."""
     asked = repeated(requests)
-    keys = [key or _NO_KEY for key in request_keys(asked, seed)]
+    keys: list[Any] = request_keys(asked, seed)
+    if None in keys:
+        keys = [key or _NO_KEY for key in keys]
+    lengths = [request.tokens for request in asked] if requests[0].tokens is not None else []
     return {
         "keys": np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, SIZE),
-        "document": np.array([request.doc_id or 0 for request in asked], dtype=np.int64),
-        "place": np.array([request.idx for request in asked], dtype=np.int32),
-        "tokens": np.array(
-            [-1 if request.tokens is None else request.tokens for request in asked], dtype=np.int32
-        ),
+        "document": np.fromiter(map(_document, asked), np.int64, len(asked)),
+        "place": np.fromiter(map(_place, asked), np.int32, len(asked)),
+        "tokens": np.array(lengths, dtype=np.int32),
     }
 
 
 def repeated(requests: Sequence[Instance]) -> Sequence[Instance]:
     """Every request as often as it is asked."""
-    if all(request.repeats in (1, None) for request in requests):
+    if asked_once(requests):
         return requests
     return [request for request in requests for _ in range(request.repeats or 1)]
 
@@ -56,5 +59,5 @@ def keys_by_place(places: Places) -> dict[tuple[int, int], list[bytes]]:
 
 def tokens_by_place(places: Places) -> dict[tuple[int, int], int]:
     """The lengths of continuations, where the model was asked for them."""
-    columns = (places[name].tolist() for name in ("document", "place", "tokens"))
-    return {(doc, place): n for doc, place, n in zip(*columns, strict=True) if n >= 0}
+    columns = [places[name].tolist() for name in ("document", "place", "tokens")]
+    return {(doc, place): n for doc, place, n in zip(*columns, strict=False)}

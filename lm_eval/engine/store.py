@@ -33,12 +33,16 @@ FORMAT = 1
 #: Seconds between two commits that wait for the disk itself.
 SYNC_EVERY = 1.0
 
-_LAYOUT = """
+_LAYOUT = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS models (id INTEGER PRIMARY KEY, identity TEXT UNIQUE NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
     model INTEGER NOT NULL, kind TEXT NOT NULL, keys BLOB NOT NULL, answers BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS answers_of_model ON answers (model);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {FORMAT};
+COMMIT;
 """
 
 #: Stands for an answer that is not there.
@@ -52,7 +56,7 @@ class AnswerStore:
         self.path = Path(path)
         self.written = 0
         self._answers: dict[bytes, Any] = {}
-        self._synced = 0.0
+        self._synced = time.monotonic()
         self._read_up_to = 0
         self._connection = _connect(self.path, read_only)
         try:
@@ -167,11 +171,11 @@ def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sql
             )
         if read_only:
             return connection
+        # Nothing here is worth waiting for the disk; the first answers that do take it along.
+        connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA journal_mode = WAL")
         if empty:
             connection.executescript(_LAYOUT)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
         return connection
     except sqlite3.Error as error:
         connection.close()
@@ -204,14 +208,10 @@ def _told(path: Path, error: Exception) -> StoreError:
 
 def _pack(kind: str, answers: Sequence[Any]) -> bytes:
     """Numbers as they stand in memory, so that they come back exactly; anything else as JSON."""
-    if kind == "loglikelihood" and all(type(a) is tuple and len(a) == 2 for a in answers):
+    if kind == "loglikelihood" and set(map(type, answers)) == {tuple}:
         values, greedy = zip(*answers, strict=True)
-        if all(type(value) is float for value in values):
-            return (
-                b"P"
-                + np.array(values, dtype="<f8").tobytes()
-                + np.array(greedy, dtype=np.uint8).tobytes()
-            )
+        if set(map(type, values)) == {float}:
+            return b"P" + np.array(values, dtype="<f8").tobytes() + bytes(greedy)
     return b"J" + json.dumps(answers, default=float).encode()
 
 
