@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import xxhash
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 #: Bytes of a key.
 SIZE = 16
 
-_kind, _repeats, _noted = map(attrgetter, ("request_type", "repeats", "digest"))
 _digest: Callable[[bytes], bytes] = xxhash.xxh3_128_digest
 
 
@@ -50,10 +48,8 @@ def note_digests(requests: Iterable[Instance]) -> None:
             request.digest = None
 
 
-def request_keys(asked: Sequence[Instance], seed: object) -> list[bytes | None]:
+def request_keys(asked: Iterable[Instance], seed: object) -> list[bytes | None]:
     """A key for each request; a repeated one, which stands here several times, is numbered."""
-    if asked_once(asked) and "generate_until" not in set(map(_kind, asked)):
-        return list(map(_noted, asked))
     keys: list[bytes | None] = []
     last, repeat = None, 0
     drawn_by = f"\x00seed {seed}".encode()
@@ -70,11 +66,6 @@ def request_keys(asked: Sequence[Instance], seed: object) -> list[bytes | None]:
                 digest = _digest(digest + b"\x00repeat %d" % repeat)
         keys.append(digest)
     return keys
-
-
-def asked_once(requests: Iterable[Instance]) -> bool:
-    """Whether no request has repeats."""
-    return set(map(_repeats, requests)) <= {1, None}
 
 
 def prompts_hash(requests: Sequence[Instance]) -> str:

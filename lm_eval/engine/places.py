@@ -8,12 +8,11 @@ the document and the place of each answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lm_eval.engine.keys import SIZE, asked_once, request_keys
+from lm_eval.engine.keys import SIZE, request_keys
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 Places = Mapping[str, "np.ndarray[Any, Any]"]
 
 _NO_KEY = bytes(SIZE)
-_document, _place = attrgetter("doc_id"), attrgetter("idx")
 
 
 def places_of(requests: Sequence[Instance], seed: object) -> dict[str, np.ndarray[Any, Any]]:
@@ -31,18 +29,22 @@ def places_of(requests: Sequence[Instance], seed: object) -> dict[str, np.ndarra
     keys: list[Any] = request_keys(asked, seed)
     if None in keys:
         keys = [key or _NO_KEY for key in keys]
-    lengths = [request.tokens for request in asked] if requests[0].tokens is not None else []
+    documents, places = [], []
+    for request in asked:  # once over all of them: it is memory that takes the time
+        documents.append(request.doc_id)
+        places.append(request.idx)
+    lengths = [request.tokens for request in asked] if asked[0].tokens is not None else []
     return {
         "keys": np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, SIZE),
-        "document": np.fromiter(map(_document, asked), np.int64, len(asked)),
-        "place": np.fromiter(map(_place, asked), np.int32, len(asked)),
+        "document": np.array(documents, dtype=np.int64),
+        "place": np.array(places, dtype=np.int32),
         "tokens": np.array(lengths, dtype=np.int32),
     }
 
 
 def repeated(requests: Sequence[Instance]) -> Sequence[Instance]:
     """Every request as often as it is asked."""
-    if asked_once(requests):
+    if all(request.repeats in (1, None) for request in requests):
         return requests
     return [request for request in requests for _ in range(request.repeats or 1)]
 

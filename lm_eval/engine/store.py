@@ -209,7 +209,8 @@ def _told(path: Path, error: Exception) -> StoreError:
 def _pack(kind: str, answers: Sequence[Any]) -> bytes:
     """Numbers as they stand in memory, so that they come back exactly; anything else as JSON."""
     if kind == "loglikelihood" and set(map(type, answers)) == {tuple}:
-        values, greedy = zip(*answers, strict=True)
+        # Not by zip(*answers): so many iterators would set off the garbage collector.
+        values, greedy = [a[0] for a in answers], [a[1] for a in answers]
         if set(map(type, values)) == {float}:
             return b"P" + np.array(values, dtype="<f8").tobytes() + bytes(greedy)
     return b"J" + json.dumps(answers, default=float).encode()
