@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 #: Settings of the published harness that no part of this version answers to yet.
-NOT_YET = ("wandb_args", "trackio_args", "hf_hub_log_args", "check_integrity")
+NOT_YET = ("check_integrity",)
 
 
 def run_evaluation(
@@ -348,8 +348,6 @@ def simple_evaluate(
     requests costs less here than reading them back would. `data_dir` is a mirror that answers for
     the hub (docs/data.md).
     """
-    if evaluation_tracker is not None:
-        raise ConfigError("evaluation_tracker is not part of this version yet; pass none.")
     run = RunConfig(
         model=model,
         model_args=model_args,
@@ -379,7 +377,16 @@ def simple_evaluate(
         confidence=confidence,
         cluster=cluster,
     )
-    return run_evaluation(run, task_manager)
+    results = run_evaluation(run, task_manager)
+    if evaluation_tracker is not None and results is not None:
+        evaluation_tracker.general_config_tracker.log_experiment_args(
+            model_source=results["model_source"],
+            model_args=run.model_args,
+            system_instruction=system_instruction,
+            chat_template=results["chat_template"],
+            fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
+        )
+    return results
 
 
 def evaluate(

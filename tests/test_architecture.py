@@ -43,7 +43,10 @@ MAY_USE = {
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "engine", "scoring", "results", "evaluator"},
-    "cli": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "models", "evaluator", "rescore", "results"},
+    "loggers": FOUNDATION | {"config", "results"},
+    "cli": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "models", "evaluator", "rescore", "results", "loggers"},
 }
 
 #: Windows: modules that only show what lives elsewhere.

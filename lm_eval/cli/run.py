@@ -120,6 +120,7 @@ def run_and_save(
     run: RunConfig, show: Callable[[RunConfig, EvalResults], None] | None = None
 ) -> EvalResults | None:
     """Evaluate and write the files; `show` is called before they are written."""
+    from lm_eval.cli.trackers import Trackers
     from lm_eval.errors import ConfigError
     from lm_eval.evaluator import run_evaluation
     from lm_eval.results.files import check_writable, save
@@ -129,14 +130,17 @@ def run_and_save(
     if run.log_samples and not run.output_path:
         raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
     if run.output_path is None:
+        trackers = Trackers(run)
         with answers_kept(None):
             results = run_evaluation(run)
         if results is not None and show is not None:
             show(run, results)
+        trackers.log(results, None, None)
         return results
     check_writable(run.output_path)
     folder = RunFolder.of(run.output_path, model_name(run))
     with folder.held(), answers_kept(folder.path):
+        trackers = Trackers(run)
         results = run_evaluation(run, folder=folder)
         if results is None:
             return None
@@ -146,6 +150,7 @@ def run_and_save(
         written = save(results, run.output_path, model_name(run), samples, run.samples_format)
         folder.finish(written)
     print(f"lm-eval: results written to {written}", file=sys.stderr)
+    trackers.log(results, samples, written)
     return results
 
 

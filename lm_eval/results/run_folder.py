@@ -161,10 +161,19 @@ class RunFolder:
             ) from error
         try:
             _lock(handle, self.path)
+            self._sweep()
             yield
         finally:
             os.close(handle)
             self._clean(missing)
+
+    def _sweep(self) -> None:
+        """Remove what a run that was killed had begun to write; while we hold the folder, nobody
+        is writing it.
+        """
+        for name in (NAME, PLAN, PARTIAL):
+            for stale in self.path.glob(f".{name}.*"):
+                stale.unlink(missing_ok=True)
 
     def _clean(self, made: Sequence[Path]) -> None:
         """Leave nothing behind of a run that was refused before it was begun."""
