@@ -44,7 +44,7 @@ class Steady(LM):
             texts = ["|".join(asked).encode() for asked in batch]
             sums = [int(hashlib.md5(text).hexdigest()[:16], 16) for text in texts]
             os.write(notes, (" ".join(map(str, sums)) + "\\n").encode())
-            time.sleep(0.02)
+            time.sleep(0.008)
             answers = [(-value / 2**64, value % 7 == 0) for value in sums]
             self.cache_hook.add_batch("loglikelihood", batch, answers)
             given += answers
@@ -84,6 +84,10 @@ class Trial:
     def asked(self) -> Counter[str]:
         return Counter(self.notes.read_text().split()) if self.notes.exists() else Counter()
 
+    def noted(self) -> float:
+        """About how many requests have been asked, without reading them all."""
+        return self.notes.stat().st_size / 20.4 if self.notes.exists() else 0.0
+
     def check(self, undisturbed: Any, requests: int, stops: int) -> str:
         """That all is well, and how often something was asked again."""
         assert self.rows() == undisturbed, (self.rows(), undisturbed)
@@ -103,24 +107,27 @@ class Trial:
         return f"{again} of {requests} asked again (at most {stops} x {BATCH}), left over: {left}"
 
 
-def killed(trial: Trial, kills: int, opening: float, rest: float, draw: random.Random) -> int:
+def killed(trial: Trial, kills: int, requests: int, draw: random.Random) -> int:
     """Start and kill, over and over: now and then before anything is asked, mostly while the model
     is at work. How often it was killed.
     """
     done = 0
     while done < kills:
+        early = draw.random() < 0.2
+        wait = draw.uniform(0.0, 2.0)
+        target = trial.noted() + (0 if early else draw.uniform(0.0, 1.5) * requests / kills)
         process = trial.start()
-        before = sum(trial.asked().values())
-        try:
-            early = draw.random() < 0.2
-            process.wait(opening * draw.random() if early else opening + rest * draw.random())
+        begun = time.monotonic()
+        while process.poll() is None:
+            at_work = trial.noted() > target
+            if (time.monotonic() - begun > wait) if early else at_work:
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(draw.uniform(0.001, 0.02))
+        if process.wait() == 0:
             break  # it came to its end first
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            done += 1
-            now = sum(trial.asked().values())
-            print(f"  kill {done}: {now - before} requests asked, {now} so far")
+        done += 1
+        print(f"  kill {done}: {sum(trial.asked().values())} requests asked so far", flush=True)
     return done
 
 
@@ -161,14 +168,12 @@ def main() -> None:
         begun = time.time()
         calm.finish()
         usual = time.time() - begun
-        asking = 0.02 * requests / BATCH
-        opening = usual - asking
         rows = calm.rows()
         print(f"undisturbed: {usual:.1f} s; {calm.check(rows, requests, 0)}")
 
         disturbed = trial("killed")
         print(f"killed {given.kills} times:")
-        kills = killed(disturbed, given.kills, opening, 1.3 * asking / given.kills, draw)
+        kills = killed(disturbed, given.kills, requests, draw)
         disturbed.finish()
         print(f"  scores identical; {disturbed.check(rows, requests, kills)}")
         assert kills == given.kills, f"only {kills} kills: the run had come to its end"

@@ -117,6 +117,9 @@ def evaluate_tasks(
     results["datasets"] = data
     results["hashes"] = hashes
     results["timings"] = stages.seconds
+    usage = lm.usage() if hasattr(lm, "usage") else None
+    if usage:
+        results["usage"] = dict(usage)
     if store is not None:
         results["answers"] = {"asked": store.written, "requests": len(requests)}
     return results

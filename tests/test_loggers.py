@@ -107,8 +107,9 @@ def test_trackio_keeps_the_scores_on_this_machine(tmp_path: Path) -> None:
     (database,) = home.rglob("mine.db")
     with sqlite3.connect(database) as connection:
         logged = [json.loads(row[0]) for row in connection.execute("SELECT metrics FROM metrics")]
+        traces = connection.execute("SELECT * FROM traces").fetchall()
     assert any("demo_choice/acc" in row for row in logged)
-    assert sum("demo_choice/sample" in row for row in logged) == 3
+    assert sum("demo_choice/sample" in row for row in traces) == 3
 
 
 def test_a_tracker_that_is_absent_is_said_before_the_model_is_asked(

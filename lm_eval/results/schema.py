@@ -30,6 +30,7 @@ EvalResults = TypedDict(
         "hashes": dict[str, dict[str, str]],
         "timings": dict[str, float],
         "answers": dict[str, int],
+        "usage": dict[str, int],
         # how it was run, and all that is needed to run it again
         "settings": dict[str, Any],
         "model_identity": dict[str, Any],
