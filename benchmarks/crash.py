@@ -131,18 +131,19 @@ def killed(trial: Trial, kills: int, requests: int, draw: random.Random) -> int:
     return done
 
 
-def full_disk(trial: Trial, disk: Path) -> bool:
-    """A run on a disk of one megabyte, then of sixty-four; False if there can be none."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+def full_disk(trial: Trial, disk: Path, requests: int) -> bool:
+    """A run on a disk too small for its plan, then for its answers; False if there can be none."""
+    small = 28 * requests // 1024  # kilobytes: what the plan takes
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={small // 2}k", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         return False
-    process = trial.start()
-    _, said = process.communicate()
-    assert process.returncode == 2, (process.returncode, said)
-    assert "disk is full" in said or "No space left" in said, said
-    print(f"  said: {said.strip().splitlines()[-1]}")
-    remount = ["mount", "-o", "remount,size=64m", str(disk)]
-    subprocess.run(remount, check=True)
+    for size in (small + 1000, 100 * small):
+        process = trial.start()
+        _, said = process.communicate()
+        assert process.returncode == 2, (process.returncode, said)
+        assert "disk is full" in said or "No space left" in said, said
+        print(f"  said, {trial.noted():.0f} asked: {said.strip().splitlines()[-1]}")
+        subprocess.run(["mount", "-o", f"remount,size={size}k", str(disk)], check=True)
     trial.finish()
     return True
 
@@ -181,8 +182,8 @@ def main() -> None:
         print("a full disk:")
         starved = trial("starved")
         try:
-            if full_disk(starved, starved.out):
-                print(f"  scores identical; {starved.check(rows, requests, 1)}")
+            if full_disk(starved, starved.out, requests):
+                print(f"  scores identical; {starved.check(rows, requests, 2)}")
             else:
                 print("  skipped: this system lets nobody mount a small disk here")
         finally:

@@ -43,7 +43,7 @@ def test_the_demo_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run("--tasks", "demo_choice,demo_sums,demo_stories", *settings, "-o", tmp_path) == 0
     capsys.readouterr()
     before = sorted(tmp_path.rglob("*"))
-    assert reproduce(results_of(tmp_path)) == 0
+    assert reproduce(tmp_path) == 0
     assert capsys.readouterr().out.startswith("identical: ")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -120,6 +120,13 @@ def test_what_is_no_results_file_is_refused(
         file.write_text(content)
     assert reproduce(file) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_folder_without_results_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(tmp_path) == 2
+    assert "holds no results" in capsys.readouterr().err
 
 
 def test_numbers_are_compared_as_numbers() -> None:

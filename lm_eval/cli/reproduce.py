@@ -15,7 +15,9 @@ _OTHERS_ROUNDING = 1e-9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("results", metavar="FILE", help="a results_<time>.json")
+    parser.add_argument(
+        "results", metavar="FILE", help="a results_<time>.json, or the folder it lies in"
+    )
     parser.add_argument("--use_cache", "-c", metavar="FILE", help="take stored answers from there")
     parser.add_argument("--output_path", "-o", metavar="PATH", help="keep the new run there")
     parser.add_argument("--device", metavar="NAME", help="where the model runs, if elsewhere now")
@@ -28,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.cli.run import run_and_save
     from lm_eval.config.run import RunConfig
-    from lm_eval.results.agreement import compare, read_results
+    from lm_eval.results.agreement import compare, latest_results, read_results
 
-    file = Path(arguments.results)
+    file = latest_results(Path(arguments.results))
     before = read_results(file)
     ours = isinstance(before.get("settings"), dict)
     settings = dict(before["settings"]) if ours else _published_settings(before, file)

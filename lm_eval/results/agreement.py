@@ -29,6 +29,16 @@ class Agreement:
         return not self.numbers and not self.causes
 
 
+def latest_results(path: Path) -> Path:
+    """A results file as it is named; of a folder, the last that was written below it."""
+    if not path.is_dir():
+        return path
+    files = list(path.rglob("results_[0-9]*.json"))
+    if not files:
+        raise OutputError(f"{path}: holds no results (results_<time>.json).")
+    return max(files, key=lambda file: file.name)
+
+
 def read_results(path: Path) -> dict[str, Any]:
     """A results file, or an error that says why it is none."""
     if not path.is_file():

@@ -7,6 +7,7 @@ the tasks and their prompts, so that a change since is noticed. `answers.sqlite`
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -91,9 +92,14 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / name, [text])
         except OSError as error:
-            raise OutputError(
-                f"{self.path}: the run cannot be recorded there ({error.strerror or error})."
-            ) from error
+            raise self._not_recorded(error) from error
+
+    def _not_recorded(self, error: OSError) -> OutputError:
+        full = error.errno == errno.ENOSPC
+        remedy = "; make space and give the same command again to go on" if full else ""
+        return OutputError(
+            f"{self.path}: the run cannot be recorded there ({error.strerror or error}){remedy}."
+        )
 
     def begin(self, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Record a run that is about to ask; say what has changed since the last one here."""
@@ -120,9 +126,7 @@ class RunFolder:
             with atomic_file(self.path / PLAN) as file:
                 np.savez(file, **columns)  # type: ignore[arg-type]
         except OSError as error:
-            raise OutputError(
-                f"{self.path}: the run cannot be recorded there ({error.strerror or error})."
-            ) from error
+            raise self._not_recorded(error) from error
 
     def plan(self) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
         """What `keep_plan` kept, by task; nothing where there is none."""
