@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ class Trial:
         for file in self.out.rglob("*.json"):
             json.loads(file.read_text())
         (store,) = self.out.rglob("answers.sqlite")
-        with sqlite3.connect(store) as connection:
+        with closing(sqlite3.connect(store)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             packed = b"".join(k for (k,) in connection.execute("SELECT keys FROM answers"))
         keys = [packed[i : i + 16] for i in range(0, len(packed), 16)]

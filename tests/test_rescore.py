@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -288,3 +289,50 @@ def test_a_plan_that_cannot_be_read_is_explained(demo_run: Path, tmp_path: Path)
     RunFolder.find(out).path.joinpath("plan.npz").write_bytes(b"PK but not really")
     with pytest.raises(EvalError, match="cannot be read as a run's plan"):
         rescore(out, Changes())
+
+
+def _newer(store: Path) -> None:
+    with sqlite3.connect(store) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_newer, "was written by a newer version"),
+        (lambda store: store.write_bytes(store.read_bytes()[:5000]), "is damaged"),
+        (lambda store: store.write_text("no store " * 999), "is damaged or no store"),
+    ],
+)
+@pytest.mark.parametrize("command", ["score", "resume"])
+def test_a_store_that_cannot_be_used_stops_the_command_and_stays(
+    demo_run: Path,
+    tmp_path: Path,
+    command: str,
+    spoil: Callable[[Path], Any],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shutil.copytree(demo_run, tmp_path / "copy")
+    record = json.loads((out / "demo" / "run.json").read_text())
+    record["settings"]["output_path"] = str(out)
+    (out / "demo" / "run.json").write_text(json.dumps(record))
+    store = out / "demo" / "answers.sqlite"
+    spoil(store)
+    before = store.read_bytes()
+    results = sorted(out.rglob("results_*"))
+    assert main([command, str(out)]) == 2
+    assert said in capsys.readouterr().err
+    assert store.read_bytes() == before
+    assert sorted(out.rglob("results_*")) == results
+
+
+def test_a_folder_nobody_may_write_is_scored(
+    demo_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write anywhere, so the system's answer is given here."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    before = sorted(demo_run.rglob("*"))
+    _, results = rescore(demo_run, Changes())
+    assert results["results"] == written(demo_run)["results"]
+    assert sorted(demo_run.rglob("*")) == before

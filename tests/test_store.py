@@ -428,6 +428,33 @@ def test_a_second_run_on_a_folder_is_refused(lm_eval_command: Command, tmp_path:
     assert lm_eval_command(*words, "--output_path", tmp_path / "out").returncode == 0
 
 
+def test_what_a_killed_run_had_begun_to_write_is_swept_away(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "out")
+    folder.path.mkdir()
+    for name in (".run.json.x7", ".plan.npz.ab", ".results_partial.json.1", ".mine", "kept.json"):
+        (folder.path / name).write_text("half")
+    with folder.held():
+        pass
+    assert sorted(p.name for p in folder.path.iterdir()) == [".mine", "kept.json", "run.lock"]
+
+
+def test_repeats_reported_in_another_order_are_kept_as_they_are_returned(tmp_path: Path) -> None:
+    class Shuffling(Counting):
+        def generate_until(self, requests: list[Instance]) -> list[str]:
+            given = [f"answer {i}" for i in range(len(requests))]
+            for i in reversed(range(len(requests))):
+                self.cache_hook.add_partial("generate_until", requests[i].args, given[i])
+            return given
+
+    fresh, again = [instance("a", 3), instance("b")], [instance("a", 3), instance("b")]
+    with AnswerStore(tmp_path / "s", "m") as store:
+        list(answer(Shuffling(), fresh, store))
+    with AnswerStore(tmp_path / "s", "m") as store:
+        list(answer(Counting(stop_after=0), again, store))
+    assert [r.resps for r in again] == [r.resps for r in fresh]
+    assert again[0].resps == ["answer 0", "answer 1", "answer 2"]
+
+
 def test_a_change_since_the_last_run_is_said(
     lm_eval_command: Command, colours: Folder, tmp_path: Path
 ) -> None:
