@@ -47,7 +47,7 @@ lint: .venv/test/ready  ## ruff and the strict type check
 .venv/published/ready:
 	@echo "==> Installing the published harness to compare with into .venv/published"
 	@$(PYTHON) -m venv .venv/published
-	@.venv/published/bin/python $(PIP_QUIET) lm-eval==0.4.13
+	@.venv/published/bin/python $(PIP_QUIET) lm-eval[hf]==0.4.13
 	@touch $@
 
 bench: .venv/test/ready .venv/published/ready  ## measure speed beside the published harness
@@ -56,6 +56,7 @@ bench: .venv/test/ready .venv/published/ready  ## measure speed beside the publi
 	@.venv/test/bin/python benchmarks/catalogue.py
 	@.venv/test/bin/python benchmarks/documents.py
 	@.venv/test/bin/python benchmarks/scoring.py
+	@[ ! -d ../shared/data ] || .venv/test/bin/python benchmarks/huggingface.py
 
 demo-model: .venv/test/ready  ## train the embedded model anew (a GPU, or most of an hour)
 	@echo "==> Generating the little world and training the embedded model on it"

@@ -7,6 +7,7 @@ message alone and exits with 2; `--debug` adds the traceback.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,25 @@ def located(error: EvalError, where: object) -> EvalError:
     if where is None or str(where).partition(":")[0] in text:
         return error
     return type(error)(f"{where}: {text}")
+
+
+def whence(error: BaseException) -> str:
+    """`KeyError: 'x' (utils.py:12)`: what went wrong, and the last place outside this package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if _is_outside(frame.filename)]
+    place = f" ({at(Path(outside[-1].filename).name, outside[-1].lineno)})" if outside else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _is_outside(filename: str) -> bool:
+    """Whether a file is somebody's own; a benchmark's helpers in our task folders are too."""
+    path, package = Path(filename), Path(__file__).parent
+    if not path.is_absolute():  # generated code has no file
+        return False
+    if not path.is_relative_to(package):
+        return True
+    folder, *rest = path.relative_to(package).parts
+    return folder == "tasks" and len(rest) > 1
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

@@ -97,7 +97,7 @@ def evaluate_tasks(
             count_tokens(lm, task)
         data = {name: task.describe_data() for name, task in sorted(tasks.items())}
         hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
-    if folder is not None:
+    if folder is not None and getattr(lm, "rank", 0) == 0:
         thinking = getattr(lm, "think_end_token", None)
         state = {"model": model_identity(run, lm), "think_end_token": thinking, "tasks": hashes}
         folder.begin(run.settings(), state)
@@ -112,6 +112,8 @@ def evaluate_tasks(
             score_finished(lm, tasks, chosen, scores)
             if folder is not None and 0 < len(scores) < len(tasks):
                 folder.write_partial(summarise(scores, {}, doubt, keep_samples=False))
+    if getattr(lm, "rank", 0) != 0:
+        return None  # one of several processes, and not the one that collects
     with stages("score"), keeping_answers(tasks, chosen):
         results = summarise(scores, groups, doubt, run.log_samples)
     results["datasets"] = data
@@ -214,11 +216,6 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """Refuse, before anything is asked, what this model or this run cannot do."""
-    if getattr(lm, "world_size", 1) > 1:
-        raise ModelError(
-            f"{type(lm).__name__} runs in {lm.world_size} processes, which this version cannot "
-            "share the work among yet; start one."
-        )
     if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
         raise ModelError(
             f"{type(lm).__name__} has no chat template; run without --apply_chat_template."

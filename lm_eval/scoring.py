@@ -13,7 +13,7 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
-from lm_eval.errors import EvalError
+from lm_eval.errors import EvalError, whence
 from lm_eval.filters.thinking import Thinking
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ def _add_row(columns: dict[str, list[Any]], values: Mapping[str, Any], place: in
 
 def failed(what: str, error: Exception) -> EvalError:
     """An error in somebody's own function, told with the place it was called for."""
-    return EvalError(f"{what} failed: {type(error).__name__}: {error}")
+    return EvalError(f"{what} failed: {whence(error)}")
 
 
 def _by_document(instances: Sequence[Instance]) -> dict[int, list[Instance]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -14,6 +15,16 @@ import pytest
 
 # Tests ask no hub, whatever a data set is called.
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+# Nor do they see what packs a user of this machine has added.
+os.environ["LMEVAL_PACKS_DIR"] = os.devnull
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_heard() -> None:
+    """The command line takes the log into its own hands; a test after it wants it back."""
+    logger = logging.getLogger("lm_eval")
+    logger.handlers, logger.propagate = [], True
+    logger.setLevel(logging.NOTSET)
 
 
 class Folder:

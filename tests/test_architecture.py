@@ -29,7 +29,7 @@ MAY_USE = {
     "api.filter": FOUNDATION | {"api.instance"},
     "api.model": FOUNDATION | {"config", "api.instance"},
     "data": FOUNDATION,
-    "prompts": FOUNDATION | {"api.registry"},
+    "prompts": FOUNDATION | {"api.registry", "config"},
     "filters": FOUNDATION | CONTRACTS,
     "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
     "engine": FOUNDATION | CONTRACTS,

@@ -262,7 +262,7 @@ def test_a_gold_answer_that_is_no_choice_is_said_once(
 def test_a_reader_who_has_had_enough_is_no_error() -> None:
     command = f"{sys.executable} -m lm_eval ls tasks | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("|Group|")
+    assert done.stdout.split()[1] == "Group"
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lm_eval.config.functions import FunctionRef
 from lm_eval.config.schema import FILE, file_schema
@@ -216,10 +215,8 @@ def test_ls_lists_searches_and_speaks_json(lm_eval_command: Command, tasks: Fold
 
     (head, _, *groups) = listed("groups")
     assert head == ["Group", "Config Location"]
-    assert groups == [
-        ["demo", "lm_eval/tasks/demo/_demo.yaml"],
-        ["g", f"{tasks.path}/g.yaml"],
-    ]
+    assert ["demo", "lm_eval/tasks/demo/_demo.yaml"] in groups
+    assert ["g", f"{tasks.path}/g.yaml"] in groups
     (head, _, *subtasks) = listed("subtasks", "demo_s")
     assert head == ["Task", "Config Location", "Output Type"]
     assert subtasks == [
@@ -511,7 +508,7 @@ def test_the_shipped_schema_is_that_of_the_dataclasses() -> None:
 def test_the_schema_knows_every_key_of_the_library() -> None:
     known = file_schema()
     for path in (Path(__file__).parents[1] / "lm_eval" / "tasks").rglob("*.yaml"):
-        values = yaml.safe_load(path.read_text())
+        values, _ = parse_yaml(path)
         part = known["then"] if "group" in values else known["else"]
         assert set(values) <= set(part["properties"]), path
 

@@ -863,3 +863,36 @@ def test_columns_the_task_does_not_find_are_said(
     message = refused(lm_eval_command, *words)
     assert "task 'things', document 0" in message
     assert "question" in message
+
+
+# -- process_docs by a loop -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda doc: {"q": doc["q"].upper(), "n": len(doc["q"])},
+        lambda doc: {**doc, "choices": [doc["q"], "x"], "more": {"a": 1}},
+        lambda doc: doc.update(q=doc["q"] + "!") or doc,
+        lambda doc: {"half": doc["n"] / 2, "none": None},
+        lambda doc: {"n": str(doc["n"])},
+        lambda doc: {"mixed": 1 if doc["n"] else 0.5},
+        lambda doc: None,
+    ],
+)
+def test_a_mapped_data_set_is_what_the_library_makes_of_it(function: Any) -> None:
+    import datasets
+
+    from lm_eval.data.quick_map import quick
+
+    rows = [{"q": f"q{i}", "n": i, "tags": ["a"] * i} for i in range(5)]
+    theirs = datasets.Dataset.from_list(rows).map(function)
+    ours = quick(datasets.Dataset.from_list(rows)).map(function)
+    assert isinstance(ours, datasets.Dataset)
+    assert ours.to_list() == theirs.to_list()
+    assert ours.column_names == theirs.column_names
+    again = ours.map(lambda doc: {"q": doc["q"] * 2}).filter(lambda doc: doc["n"] != "3")
+    assert (
+        again.to_list()
+        == theirs.map(lambda doc: {"q": doc["q"] * 2}).filter(lambda doc: doc["n"] != "3").to_list()
+    )

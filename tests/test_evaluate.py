@@ -12,6 +12,7 @@ import pytest
 import lm_eval
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
+from lm_eval.api.registry import model_registry
 from lm_eval.api.task import ConfigurableTask, MultipleChoiceTask, PerplexityTask
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.scripted import ScriptedLM
@@ -241,11 +242,44 @@ def test_settings_not_built_yet_are_refused(colours: Folder, setting: str) -> No
         evaluated(colours, painter(), ["colours"], **{setting: "x"})
 
 
-def test_several_processes_are_refused(colours: Folder) -> None:
+def test_processes_answer_a_share_each_and_the_first_collects(colours: Folder) -> None:
+    """Two models that think they are two processes; the second hands its share to the first."""
+    expected = evaluated(colours, painter(), ["colours"])["results"]["colours"]
+    second = painter()
+    second._rank, second._world_size = 1, 2
+    handed: list[object] = []
+    second.gather_object = lambda obj, dst=0: handed.append(obj)  # type: ignore[method-assign]
+    tasks = TaskManager(include_path=str(colours.path)).load("colours")
+    assert lm_eval.evaluate(second, tasks) is None
+    assert len(second.asked) == 6
+    first = painter()
+    first._world_size = 2
+    first.gather_object = lambda obj, dst=0: [obj, handed[0]]  # type: ignore[method-assign]
+    assert evaluated(colours, first, ["colours"])["results"]["colours"] == expected
+    assert len(first.asked) == 6
+
+
+def test_a_process_that_fails_tells_the_one_that_collects(colours: Folder) -> None:
+    first = painter()
+    first._world_size = 2
+    first.gather_object = lambda obj, dst=0: [obj, ([], "it fell over")]  # type: ignore[method-assign]
+    with pytest.raises(ModelError, match="process 1: it fell over"):
+        evaluated(colours, first, ["colours"])
+
+
+def test_a_model_that_cannot_gather_is_an_error(colours: Folder) -> None:
     lm = painter()
     lm._world_size = 2
-    with pytest.raises(ModelError, match="2 processes"):
+    with pytest.raises(ModelError, match="2 processes, but its gather_object brought"):
         evaluated(colours, lm, ["colours"])
+
+
+def test_a_backend_whose_package_is_missing_says_what_to_install(
+    colours: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(model_registry._entries, "needy", "no_such_package_anywhere:Model")
+    with pytest.raises(ModelError, match=r"'needy' needs the package 'no_such_package_anywhere'"):
+        lm_eval.simple_evaluate("needy", tasks=["colours"], task_manager=manager(colours))
 
 
 def test_a_model_that_loses_answers_is_an_error(colours: Folder) -> None:

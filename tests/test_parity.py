@@ -23,7 +23,8 @@ SHARED = ROOT.parent / "shared"
 TASKS = os.environ.get("LMEVAL_PUBLISHED_TASKS", "")
 OWN = Path(__file__).parent / "parity"
 
-pytestmark = pytest.mark.skipif(
+needs_shared = pytest.mark.skipif(not (SHARED / "parity").is_dir(), reason="needs ../shared")
+needs_published_tasks = pytest.mark.skipif(
     not (SHARED / "parity").is_dir() or not Path(TASKS).is_dir() or not TASKS,
     reason="needs ../shared and LMEVAL_PUBLISHED_TASKS",
 )
@@ -37,11 +38,11 @@ def _chunks(path: Path) -> list[list[str]]:
     return [names[i : i + AT_ONCE] for i in range(0, len(names), AT_ONCE)]
 
 
-def record(cases: Path, names: list[str], out: Path) -> dict[str, Any]:
-    """What this harness asks and scores."""
+def record(cases: Path, names: list[str], out: Path, tasks: str = TASKS) -> dict[str, Any]:
+    """What this harness asks and scores; without `tasks`, of its own library."""
     done = subprocess.run(
         [sys.executable, SHARED / "parity" / "record.py", cases, out, *names],
-        env={**os.environ, "MIRROR": str(SHARED / "data"), "TASKS": TASKS, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "MIRROR": str(SHARED / "data"), "TASKS": tasks, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -69,6 +70,7 @@ def assert_equal(ours: dict[str, Any], theirs: dict[str, Any], names: list[str])
                 assert not isinstance(found, float) or math.isnan(found) == math.isnan(value)
 
 
+@needs_published_tasks
 @pytest.mark.parametrize("names", _chunks(SHARED / "parity" / "cases_visible.json"), ids=" ".join)
 def test_the_given_cases_agree(names: list[str], tmp_path: Path) -> None:
     theirs = json.loads((SHARED / "parity" / "visible.json").read_text(encoding="utf-8"))
@@ -76,8 +78,24 @@ def test_the_given_cases_agree(names: list[str], tmp_path: Path) -> None:
     assert_equal(condense(ours), condense({name: theirs[name] for name in names}), names)
 
 
+@needs_published_tasks
 @pytest.mark.parametrize("names", _chunks(OWN / "cases.json"), ids=" ".join)
 def test_our_own_cases_agree(names: list[str], tmp_path: Path) -> None:
     theirs = json.loads((OWN / "published.json").read_text(encoding="utf-8"))
     ours = record(OWN / "cases.json", names, tmp_path / "ours.json")
     assert_equal(condense(ours), theirs, names)
+
+
+LIBRARY = json.loads((OWN / "library_cases.json").read_text(encoding="utf-8"))
+
+
+@needs_shared
+@pytest.mark.parametrize("name", LIBRARY)
+def test_the_library_asks_and_scores_as_published(name: str, tmp_path: Path) -> None:
+    """Our task files, beside what the published harness asked and scored with its own.
+
+    Of programs (HumanEval, MBPP) only what is asked: they are run nowhere.
+    """
+    theirs = json.loads((OWN / "library_published.json").read_text(encoding="utf-8"))
+    ours = record(OWN / "library_cases.json", [name], tmp_path / "ours.json", tasks="")
+    assert_equal(condense(ours), theirs, [name])

@@ -5,7 +5,8 @@ usage: MIRROR=../shared/data PUBLISHED_VENV/bin/python ../shared/parity/record.p
        python tools/parity_record.py record.json tests/parity/published.json
 
 `record.py` runs a harness over the cases with a model whose answers are hashes of the questions.
-What the published harness asked and scored is kept as `tests/parity/published.json`.
+What the published harness asked and scored is kept as `tests/parity/published.json`; for the
+cases of our own library, `tests/parity/library_cases.json`, as `library_published.json`.
 """
 
 from __future__ import annotations

@@ -154,6 +154,24 @@ class LM(abc.ABC):
         self.cache_hook = cache_hook
 
 
+def move_spaces(context: str, continuation: str) -> tuple[str, str]:
+    """Move spaces at the end of the context to the continuation, where tokenizers expect them."""
+    stripped = context.rstrip()
+    return stripped, context[len(stripped) :] + continuation
+
+
+def split_pair(whole: list[int], context: list[int], prefix: int) -> tuple[list[int], list[int]]:
+    """Split jointly encoded tokens where the context's tokens end.
+
+    Without a context the prefix token takes its place, unless the text begins with it already.
+    """
+    if context:
+        return context, whole[len(context) :]
+    if whole and whole[0] == prefix:
+        return whole[:1], whole[1:]
+    return [prefix], whole
+
+
 class TemplateLM(LM):
     """A model with a tokenizer of its own: it scores token lists, this class makes them.
 
@@ -187,14 +205,12 @@ class TemplateLM(LM):
 
         Spaces at the end of the context move to the continuation, where tokenizers expect them.
         """
-        stripped = context.rstrip()
-        continuation = context[len(stripped) :] + continuation
+        context, continuation = move_spaces(context, continuation)
         if self.backend == "causal":
-            whole = self.tok_encode(stripped + continuation)
-            context_tokens = self.tok_encode(stripped)
-            return context_tokens, whole[len(context_tokens) :]
+            whole = self.tok_encode(context + continuation)
+            return split_pair(whole, self.tok_encode(context), self.prefix_token_id)
         return (
-            self.tok_encode(stripped),
+            self.tok_encode(context),
             self.tok_encode(continuation, add_special_tokens=False),
         )
 
@@ -202,9 +218,7 @@ class TemplateLM(LM):
         if context:
             return self._encode_pair(context, continuation)
         tokens = self.tok_encode(continuation, add_special_tokens=False)
-        if tokens and tokens[0] == self.prefix_token_id:
-            return tokens[:1], tokens[1:]
-        return [self.prefix_token_id], tokens
+        return split_pair(tokens, [], self.prefix_token_id)
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False

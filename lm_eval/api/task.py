@@ -20,7 +20,7 @@ from lm_eval.api.registry import get_metric, get_metric_aggregation, is_higher_b
 from lm_eval.config.task import TASK_FIELDS, TaskConfig
 from lm_eval.data import Origin, as_dataset_dict, load_splits
 from lm_eval.data.fingerprint import describe_documents
-from lm_eval.errors import ConfigError, DataError, suggestion
+from lm_eval.errors import ConfigError, DataError, EvalError, suggestion, whence
 from lm_eval.filters import build_filter_ensemble, build_pipelines
 from lm_eval.metrics import documents
 from lm_eval.metrics.aggregations import bits_per_byte, mean, weighted_perplexity
@@ -242,16 +242,19 @@ class Task(abc.ABC):
                         chat_template=chat_template,
                     )
                 )
-            except (DataError, ConfigError) as error:
-                raise type(error)(f"task {self.task_name!r}, document {doc_id}: {error}") from error
+            except EvalError as error:
+                raise type(error)(self._told(doc_id, str(error))) from error
             except (Exception, SystemExit) as error:  # from code in the task folder
-                raise DataError(
-                    f"task {self.task_name!r}, document {doc_id}: making its prompt failed: "
-                    f"{type(error).__name__}: {error}"
-                ) from error
+                said = f"making its prompt failed: {whence(error)}"
+                raise DataError(self._told(doc_id, said)) from error
         if not instances:
             raise DataError(f"task {self.task_name!r} has no documents to evaluate.")
         self._instances = instances
+
+    def _told(self, doc_id: int, problem: str) -> str:
+        """A problem with the task and document it is about, the task named once."""
+        task = f"task {self.task_name!r}"
+        return f"{task}, document {doc_id}: {problem.removeprefix(f'{task}: ')}"
 
     def _requests_of(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
-from lm_eval.cli import fetch, ls, reproduce, resume, run, score, show, validate
+from lm_eval.cli import fetch, ls, packs, reproduce, resume, run, score, show, validate
 from lm_eval.errors import EvalError
 
 COMMANDS = {
@@ -24,6 +24,7 @@ COMMANDS = {
     "show": show,
     "validate": validate,
     "fetch": fetch,
+    "packs": packs,
 }
 
 _EPILOG = """\

@@ -35,6 +35,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.errors import DataError, EvalError
     from lm_eval.tasks import TaskManager
 
+    if not arguments.to:
+        raise DataError("--to names no folder.")
     root = Path(arguments.to).expanduser()
     if root.exists() and not root.is_dir():
         raise DataError(f"--to {arguments.to}: a mirror is a folder, and this is a file.")

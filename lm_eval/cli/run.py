@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -137,8 +138,10 @@ def run_and_save(
             show(run, results)
         trackers.log(results, None, None)
         return results
-    check_writable(run.output_path)
     folder = RunFolder.of(run.output_path, model_name(run))
+    if int(os.environ.get("RANK", "0")) > 0:  # one of several processes; the first has the folder
+        return run_evaluation(run, folder=folder)
+    check_writable(run.output_path)
     with folder.held(), answers_kept(folder.path):
         trackers = Trackers(run)
         results = run_evaluation(run, folder=folder)

@@ -60,6 +60,12 @@ def execute(arguments: argparse.Namespace) -> int:
         tasks = load_tasks(run, manager)["tasks"]
     shown = []
     for task in tasks.values():
+        count = len(task.eval_docs)
+        if not 0 <= arguments.doc < count:
+            raise ConfigError(
+                f"task {task.task_name!r} has no document {arguments.doc}: "
+                f"they are numbered 0 to {count - 1}."
+            )
         # Examples are drawn document after document, so those before it are made too.
         task.build_all_requests(
             limit=arguments.doc + 1,
@@ -69,11 +75,6 @@ def execute(arguments: argparse.Namespace) -> int:
             chat_template=tokenizer.apply_chat_template if tokenizer else None,
         )
         requests = [r for r in task.instances if r.doc_id == arguments.doc]
-        if not requests:
-            raise ConfigError(
-                f"task {task.task_name!r} has no document {arguments.doc}: "
-                f"they are numbered 0 to {len(task.eval_docs) - 1}."
-            )
         if arguments.json:
             shown.append(_as_data(task, requests, tokenizer))
         else:
@@ -114,6 +115,7 @@ def _as_data(
         ],
         "target": task.doc_to_target(first.doc),
         "metrics": list(task.aggregation()),
+        "filters": [pipeline.name for pipeline in task._filters],
     }
 
 
@@ -151,7 +153,8 @@ def _as_text(
                 yield _context_tokens(_tokens(asked[0], tokenizer)["context"], tokenizer)
             yield _rule("continuations" if len(asked) > 1 else "continuation")
             for request in asked:
-                right = request.idx in gold or request.args[1].strip() in gold
+                choice = request.args[1].removeprefix(task.config.target_delimiter)
+                right = request.idx in gold or choice.strip() in gold
                 mark = "  ◀ gold" if right else ""
                 yield f"{request.idx:>2}  {visible(request.args[1])}{mark}"
                 if tokenizer:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lm_eval.api.instance import OUTPUT_TYPES, OutputType
 from lm_eval.config.serialise import serialise, serialise_function
+from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.defaults import default_gen_kwargs
 from lm_eval.errors import ConfigError, suggestion
 
@@ -128,8 +129,21 @@ class TaskConfig(dict):  # type: ignore[type-arg]
                     f"{temperature!r}."
                 ) from error
         self.generation_kwargs.setdefault("until", [self.fewshot_delimiter])
+        until = self.generation_kwargs["until"]
+        stops = [until] if isinstance(until, str) else until
+        if stops is not None and not (
+            isinstance(stops, (list, tuple)) and all(isinstance(stop, str) for stop in stops)
+        ):
+            raise ConfigError(
+                f"task {self.task!r}: generation_kwargs.until must be text or a list of texts, "
+                f"not {until!r}."
+            )
 
     def _fewshot(self, given: dict[str, Any]) -> FewshotConfig:
+        if not isinstance(given, dict):
+            raise ConfigError(
+                f"task {self.task!r}: fewshot_config must be a table of settings, not {given!r}."
+            )
         unknown = set(given) - {f.name for f in dataclasses.fields(FewshotConfig)}
         if unknown:
             name = sorted(unknown)[0]
@@ -138,6 +152,13 @@ class TaskConfig(dict):  # type: ignore[type-arg]
                 f"task {self.task!r}: unknown key {name!r} in fewshot_config."
                 f"{suggestion(name, known)} Known keys: {', '.join(known)}."
             )
+        for name, value in given.items():
+            hint = field_types(FewshotConfig)[name]
+            if not conforms(value, hint) and not isinstance(value, type):
+                raise ConfigError(
+                    f"task {self.task!r}: fewshot_config: {name} must be {describe(hint)}, "
+                    f"not {value!r}."
+                )
         inherited = {name: getattr(self, name) for name in _INHERITED}
         return FewshotConfig(**{"split": self.fewshot_split, **inherited, **given})
 

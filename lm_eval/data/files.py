@@ -119,6 +119,10 @@ def _plain_files(kwargs: Mapping[str, Any]) -> dict[str, list[Path]] | None:
 # -- JSON, without importing a table library for it -------------------------------------------
 
 
+class NotPlainError(Exception):
+    """JSON of which the library makes something else than its text says."""
+
+
 def _quick_json(files: list[Path]) -> Rows | None:
     """The documents, or None where the library would make other values of them."""
     rows: list[Any] = []
@@ -126,7 +130,10 @@ def _quick_json(files: list[Path]) -> Rows | None:
         suffixes = [s for s in file.suffixes if s not in _OPENERS]
         if not suffixes or suffixes[-1] not in _JSON_SUFFIXES:
             return None
-        rows += read_json(file)
+        try:
+            rows += read_json(file)
+        except NotPlainError:
+            return None
     made = Rows(rows)
     columns = ([row[name] for row in made] for name in made.column_names)
     return made if all(uniform(column) for column in columns) else None
@@ -137,10 +144,10 @@ def read_json(path: Path) -> list[Any]:
     opener = _OPENERS.get(path.suffix)
     try:
         if opener is None:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         else:
             with opener(path) as file:
-                text = file.read().decode("utf-8")
+                text = file.read().decode("utf-8-sig")
     except FileNotFoundError as error:
         raise DataError(f"there is no data file {path}.") from error
     except PermissionError as error:
@@ -150,10 +157,17 @@ def read_json(path: Path) -> list[Any]:
     if not text.strip():
         raise DataError(f"{path}: the file is empty.")
     if text.lstrip().startswith("["):
+        if re.search(r"\d\.\d{10}|\d[eE]", text):
+            raise NotPlainError  # the library rounds fractions in a list
         rows = _parse(text, path, 1)
     else:
         lines = enumerate(text.split("\n"), start=1)
-        rows = [_parse(line, path, number) for number, line in lines if line.strip()]
+        try:
+            rows = [_parse(line, path, number) for number, line in lines if line.strip()]
+        except DataError:
+            if _are_objects(text):
+                raise NotPlainError from None  # over several lines, or several in one
+            raise
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
             raise DataError(f"{path}: document {number} is not an object: {row!r}.")
@@ -166,6 +180,22 @@ def _parse(text: str, path: Path, line: int) -> Any:
     except json.JSONDecodeError as error:
         where = at(path, line + error.lineno - 1)
         raise DataError(f"{where}: not valid JSON: {error.msg}.") from error
+    except (RecursionError, ValueError) as error:
+        raise DataError(f"{at(path, line)}: cannot be read: {error}.") from error
+
+
+def _are_objects(text: str) -> bool:
+    """Whether the text is objects one after another, however they are laid out."""
+    decoder, place = json.JSONDecoder(), 0
+    try:
+        while rest := text[place:].lstrip():
+            place = len(text) - len(rest)
+            value, place = decoder.raw_decode(text, place)
+            if not isinstance(value, dict):
+                return False
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def uniform(values: list[Any]) -> bool:

@@ -109,9 +109,10 @@ def process_split(split: Any, process: Callable[..., Any] | None) -> Any:
     if process is None:
         return without_library(split)
     from lm_eval.data.library import quiet_in_a_pipe
+    from lm_eval.data.quick_map import quick
 
     with quiet_in_a_pipe():
-        return without_library(process(as_dataset(split)))
+        return without_library(process(quick(as_dataset(split))))
 
 
 def as_dataset_dict(splits: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Seconds until answers that a model reports one by one are written.
+SOON = 0.05
+
 
 def answer(
     lm: LM,
@@ -31,6 +35,7 @@ def answer(
 
     With a store, only what it lacks is asked, and every answer is in it the moment the model
     reports it; requests are known there by their digests. `seed` is what sampled answers belong to.
+    Where several processes cooperate, each asks a share, and the first collects the answers.
     """
     by_kind: dict[str, list[Instance]] = defaultdict(list)
     for request in requests:
@@ -38,19 +43,58 @@ def answer(
     if store is not None:
         note_digests(request for request in requests if request.digest is None)
     for kind, asked in by_kind.items():
-        if store is None:
-            answers = _ask(lm, kind, asked)
+        keys = None if store is None else request_keys(asked, seed)
+        if getattr(lm, "world_size", 1) > 1:
+            answers = _ask_share(lm, kind, asked, store, keys)
         else:
-            answers = _ask_what_is_missing(lm, kind, asked, store, seed)
-        for request, given in zip(asked, answers, strict=True):
+            answers = _obtain(lm, kind, asked, store, keys)
+        for request, given in zip(asked, answers, strict=True) if answers is not None else ():
             request.resps.append(given)
         yield kind
 
 
-def _ask_what_is_missing(
-    lm: LM, kind: str, asked: list[Instance], store: AnswerStore, seed: object
+def _ask_share(
+    lm: LM,
+    kind: str,
+    asked: list[Instance],
+    store: AnswerStore | None,
+    keys: list[bytes | None] | None,
+) -> list[Any] | None:
+    """Ask this process's share, a stretch of neighbours; the first process gets all answers."""
+    bounds = [len(asked) * rank // lm.world_size for rank in range(lm.world_size + 1)]
+    mine = slice(bounds[lm.rank], bounds[lm.rank + 1])
+    failure: EvalError | None = None
+    answers: list[Any] = []
+    try:
+        answers = _obtain(lm, kind, asked[mine], store, keys and keys[mine])
+    except EvalError as error:  # the others wait for this share: they must hear of it
+        failure = error
+    gathered = lm.gather_object((answers, failure and str(failure)), dst=0)
+    if failure is not None:
+        raise failure
+    if gathered is None:
+        return None
+    if len(gathered) != lm.world_size:
+        raise ModelError(
+            f"{type(lm).__name__} says that it runs in {lm.world_size} processes, but its "
+            f"gather_object brought the answers of {len(gathered)}; it must bring them all."
+        )
+    for rank, (_, problem) in enumerate(gathered):
+        if problem:
+            raise ModelError(f"process {rank}: {problem}")
+    return [given for share, _ in gathered for given in share]
+
+
+def _obtain(
+    lm: LM,
+    kind: str,
+    asked: list[Instance],
+    store: AnswerStore | None,
+    keys: list[bytes | None] | None,
 ) -> list[Any]:
-    keys = request_keys(asked, seed)
+    """Answers from the store where it has them, the others from the model."""
+    if store is None or keys is None:
+        return _ask(lm, kind, asked) if asked else []
     answers = store.find(keys)
     missing = [i for i, given in enumerate(answers) if given is MISSING]
     if len(missing) < len(asked):
@@ -73,6 +117,7 @@ def _ask_what_is_missing(
         given = _ask(lm, kind, wanted)
     finally:
         lm.set_cache_hook(CacheHook())
+        keeper.flush()
     given = keeper.finish(given)
     if len(once) == len(asked):
         return given
@@ -101,6 +146,9 @@ class _Keeper:
     ) -> None:
         self._kind, self._store, self._asked, self._keys = kind, store, asked, keys
         self._kept: dict[bytes, Any] = {}
+        self._lock = threading.Lock()
+        self._reported: list[tuple[Any, Any]] = []
+        self._timer: threading.Timer | None = None
 
     @cached_property
     def _waiting(self) -> dict[Any, list[bytes]]:
@@ -112,19 +160,40 @@ class _Keeper:
         return waiting
 
     def keep(self, kind: str, arguments: Any, given: Any) -> None:
-        self.keep_batch(kind, [arguments], [given])
-
-    def keep_batch(self, kind: str, arguments: Sequence[Any], given: Sequence[Any]) -> None:
-        """Answers that belong to no waiting request are somebody else's business."""
+        """Answers reported one by one come in bursts: they are written together, and soon."""
         if kind != self._kind:
             return
+        with self._lock:
+            self._reported.append((arguments, given))
+            if self._timer is None:
+                self._timer = threading.Timer(SOON, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def flush(self) -> None:
+        """Write what was reported one by one."""
+        with self._lock:
+            reported, self._reported = self._reported, []
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if reported:
+                self._write(*zip(*reported, strict=True))
+
+    def keep_batch(self, kind: str, arguments: Sequence[Any], given: Sequence[Any]) -> None:
+        if kind == self._kind:
+            with self._lock:
+                self._write(arguments, given)
+
+    def _write(self, arguments: Sequence[Any], given: Sequence[Any]) -> None:
+        """Answers that belong to no waiting request are somebody else's business."""
         keys, answers = [], []
         for one, value in zip(arguments, given, strict=True):
-            waiting = self._waiting.get(_handle(one)) if _SHAPES[kind](value) else None
+            waiting = self._waiting.get(_handle(one)) if _SHAPES[self._kind](value) else None
             if waiting:
                 keys.append(waiting.pop())
-                answers.append(_plain(kind, value))
-        self._store.add(kind, keys, answers)
+                answers.append(_plain(self._kind, value))
+        self._store.add(self._kind, keys, answers)
         self._kept.update(zip(keys, answers, strict=True))
 
     def finish(self, given: Sequence[Any]) -> list[Any]:

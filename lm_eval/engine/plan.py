@@ -7,9 +7,10 @@ that lets each node attend to its ancestors alone then computes every request as
 itself, and every shared token once.
 
 A tree is laid out in preorder, so the descendants of node `j` are exactly the nodes from `j` up to
-`end[j]`. That one array is all an attention mask needs (`ancestor_mask`). Where a long beginning
-is shared by several batches in a row, it is split off as their common `stem`, to be computed once
-and kept.
+`end[j]`. That one array is all an attention mask needs (`ancestor_mask`). What neighbouring batches
+share is still computed once. `plan` splits a long common beginning off as their `stem`, to be run
+by itself and kept; `plan_carried` needs no run of its own: the nodes that the next batch shares
+with this one are handed on to it.
 
 Nothing here knows about models or text: tokens are integers.
 """
@@ -17,7 +18,7 @@ Nothing here knows about models or text: tokens are integers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,10 @@ class Batch:
     """The nodes whose next-token distributions score the requests, request after request."""
     offsets: Ints
     """Request `i` of `requests` is scored by `scored[offsets[i]:offsets[i + 1]]`."""
+    given: int = 0
+    """How many nodes, the first ones, were computed with the batch before (`plan_carried`)."""
+    kept: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The nodes of this batch that the next one is given, in their order."""
 
     @property
     def roots(self) -> Ints:
@@ -89,10 +94,7 @@ def plan(
         min_stem: shortest beginning worth splitting off as a stem.
         share: False gives every request a tree of its own, for comparison.
     """
-    arrays = [np.asarray(sequence, dtype=np.int64) for sequence in sequences]
-    for array, count in zip(arrays, scored, strict=True):
-        if not 0 < count <= len(array):
-            raise ValueError(f"cannot score {count} positions of a sequence of {len(array)} tokens")
+    arrays = _as_arrays(sequences, scored)
     order = sort_order(arrays)
     common = _common_prefixes(arrays, order) if share else np.zeros(len(order), dtype=np.int64)
     cuts = _cut(arrays, order, common, max_tokens, max_requests)
@@ -103,17 +105,72 @@ def plan(
     ]
 
 
+def plan_carried(
+    sequences: Sequence[Sequence[int]],
+    scored: Sequence[int],
+    *,
+    max_tokens: int,
+    max_requests: int | None = None,
+) -> Iterator[Batch]:
+    """As `plan`, but a batch's first nodes may be `given` by the batch before, which `kept` them.
+
+    Batches are packed as they are asked for, so that a device can work on one meanwhile.
+    """
+    arrays = _as_arrays(sequences, scored)
+    order = sort_order(arrays)
+    common = _common_prefixes(arrays, order)
+    free = np.array([len(arrays[i]) - scored[i] for i in order], dtype=np.int64)
+    cuts = _cut(arrays, order, common, max_tokens, max_requests, free)
+    given = [_shared_with_before(first, last, common, free) for first, last in cuts]
+    for k, (first, last) in enumerate(cuts):
+        batch = _pack(arrays, order[first:last], common[first:last], scored, order[:0])
+        kept = _path(batch, len(batch.tokens) - 1)[: given[k + 1]] if k + 1 < len(cuts) else None
+        yield replace(batch, given=given[k], kept=batch.kept if kept is None else kept)
+
+
+def _shared_with_before(first: int, last: int, common: Ints, free: Ints) -> int:
+    """How many tokens the batch from `first` to `last` can take over from the one before it.
+
+    Positions to be scored must be run, so a request that ends early bounds what is taken.
+    """
+    if first == 0:
+        return 0
+    shared = np.minimum.accumulate(common[first:last])
+    bounds = free[first:last][shared > free[first:last]]
+    return int(min(shared[0], bounds.min())) if len(bounds) else int(shared[0])
+
+
+def _path(batch: Batch, node: int) -> Ints:
+    """The nodes from the root to a node."""
+    return np.flatnonzero((batch.end > node) & (np.arange(len(batch.end)) <= node))
+
+
+def _as_arrays(sequences: Sequence[Sequence[int]], scored: Sequence[int]) -> list[Ints]:
+    made: dict[int, Ints] = {}  # equal requests often come as one and the same object
+    for sequence in sequences:
+        if id(sequence) not in made:
+            made[id(sequence)] = np.asarray(sequence, dtype=np.int64)
+    arrays = [made[id(sequence)] for sequence in sequences]
+    for array, count in zip(arrays, scored, strict=True):
+        if not 0 < count <= len(array):
+            raise ValueError(f"cannot score {count} positions of a sequence of {len(array)} tokens")
+    return arrays
+
+
 def sort_order(arrays: Sequence[Ints]) -> Ints:
     """Order sequences token by token, a prefix before what continues it; equals keep their order.
 
     Big-endian bytes compare as the numbers they stand for, so the sort runs on plain bytes.
     """
-    keys = [array.astype(">u4").tobytes() for array in arrays]
+    made = {id(array): array.astype(">u4").tobytes() for array in arrays}
+    keys = [made[id(array)] for array in arrays]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
 def _common_prefix(one: Ints, two: Ints) -> int:
     size = min(len(one), len(two))
+    if one is two:
+        return size
     different = one[:size] != two[:size]
     where = int(different.argmax()) if size else 0
     return where if size and different[where] else size
@@ -133,8 +190,13 @@ def _cut(
     common: Ints,
     max_tokens: int | None,
     max_requests: int | None,
+    free: Ints | None = None,
 ) -> list[tuple[int, int]]:
-    """Cut the ordered sequences into runs that keep both limits."""
+    """Cut the ordered sequences into runs that keep both limits.
+
+    With `free`, the tokens of each before its first scored one, a run's first sequence brings only
+    what it does not share with the sequence before.
+    """
     cuts: list[tuple[int, int]] = []
     first, nodes = 0, 0
     for i, index in enumerate(order):
@@ -145,6 +207,8 @@ def _cut(
         if i > first and (over or full):
             cuts.append((first, i))
             first, nodes, new = i, 0, length
+            if free is not None:
+                new = length - min(int(common[i]), int(free[i]))
         nodes += new
     if len(order):
         cuts.append((first, len(order)))

@@ -7,6 +7,9 @@ from lm_eval.api.registry import model_registry
 MODEL_MAPPING = {
     "demo": "lm_eval.models.demo:DemoLM",
     "dummy": "lm_eval.models.dummy:DummyLM",
+    "hf": "lm_eval.models.huggingface:HFLM",
+    "hf-auto": "lm_eval.models.huggingface:HFLM",
+    "huggingface": "lm_eval.models.huggingface:HFLM",
 }
 
 for _name, _target in MODEL_MAPPING.items():

@@ -7,9 +7,29 @@ functions over strings and lists.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from lm_eval.api.model import move_spaces, split_pair
+
+__all__ = [
+    "Generation",
+    "Window",
+    "cut_at_stop",
+    "fit_window",
+    "get_rolling_token_windows",
+    "keep_end",
+    "make_disjoint_window",
+    "move_spaces",
+    "read_generation",
+    "rolling_windows",
+    "split_pair",
+    "stream",
+]
 
 Window = tuple[list[int], list[int]]
 
@@ -30,24 +50,6 @@ class Generation:
     def sampled(self) -> bool:
         """Whether the answer is drawn; otherwise the likeliest token is taken each time."""
         return self.temperature > 0.0
-
-
-def move_spaces(context: str, continuation: str) -> tuple[str, str]:
-    """Move spaces at the end of the context to the continuation, where tokenizers expect them."""
-    stripped = context.rstrip()
-    return stripped, context[len(stripped) :] + continuation
-
-
-def split_pair(whole: list[int], context: list[int], prefix: int) -> Window:
-    """Split jointly encoded tokens where the context's tokens end.
-
-    Without a context the prefix token takes its place, unless the text begins with it already.
-    """
-    if context:
-        return context, whole[len(context) :]
-    if whole and whole[0] == prefix:
-        return whole[:1], whole[1:]
-    return [prefix], whole
 
 
 def fit_window(context: list[int], continuation: list[int], max_length: int) -> Window:
@@ -83,9 +85,16 @@ def make_disjoint_window(pair: Window) -> Window:
     return read[: len(read) - len(predicted) + 1], predicted
 
 
-def rolling_windows(tokens: list[int], prefix: int, max_length: int) -> list[Window]:
-    """A text's windows of context and continuation, without overlap but for the token before."""
-    windows = get_rolling_token_windows(tokens, prefix, max_length)
+def rolling_windows(
+    tokens: list[int], prefix: int, max_length: int, stride: int | None = None
+) -> list[Window]:
+    """A text's windows of context and continuation, without overlap but for the token before.
+
+    With a stride, each window after the first predicts that many tokens and no more, and so
+    conditions every one of them on at least `max_length - stride` tokens before it.
+    """
+    context = 1 if stride is None else max_length - stride + 1
+    windows = get_rolling_token_windows(tokens, prefix, max_length, context)
     return [make_disjoint_window(window) for window in windows]
 
 
@@ -120,3 +129,10 @@ def read_generation(settings: Mapping[str, Any], max_gen_toks: int) -> Generatio
 def keep_end(tokens: list[int], room: int) -> list[int]:
     """Shorten a context to the end that fits."""
     return tokens[-room:] if room > 0 else []
+
+
+def stream(seed: int, text: str, settings: Generation, repeat: int) -> np.random.Generator:
+    """The random numbers of one sampled answer, the same whatever else is asked."""
+    asked = repr((seed, text, settings, repeat)).encode()
+    digest = hashlib.blake2b(asked, digest_size=16).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))

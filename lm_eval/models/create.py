@@ -20,7 +20,13 @@ def create_model(run: RunConfig) -> LM:
             f"model must be a name or an object derived from lm_eval.api.model.LM, "
             f"not {type(run.model).__name__}."
         )
-    make = get_model(run.model)
+    try:
+        make = get_model(run.model)
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            f"the model {run.model!r} needs the package {error.name!r}, which is not installed "
+            "here; the extras of this package bring it, for hf: pip install 'lm_eval[hf]'."
+        ) from error
     extras = {
         "batch_size": run.batch_size,
         "max_batch_size": run.max_batch_size,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ class Tokenizer:
         folder = Path(name).expanduser()
         try:
             if importlib.util.find_spec("transformers"):
+                os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # no advice about torch
                 from transformers import AutoTokenizer
 
                 self._full = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else name)
@@ -123,6 +126,24 @@ def apply_chat_template(
     except TemplateError as error:
         spoken = [turn for turn in chat_history if turn["role"] != "system"]
         if len(spoken) == len(chat_history):
-            raise ModelError(f"the chat template cannot write this chat: {error}") from error
-        logger.warning("the chat template refuses a system turn; it is left out.")
-        return write(spoken)
+            raise _unwritten(error) from error
+        try:
+            text = write(spoken)
+        except Exception as other:
+            raise _unwritten(other) from other
+        _say_once("the chat template refuses a system turn; it is left out.")
+        return text
+    except Exception as error:
+        raise _unwritten(error) from error
+
+
+def _unwritten(error: Exception) -> ModelError:
+    return ModelError(
+        f"the chat template cannot write this chat: {type(error).__name__}: {error}. "
+        "Name another with --apply_chat_template NAME, or run without."
+    )
+
+
+@cache
+def _say_once(message: str) -> None:
+    logger.warning(message)

@@ -24,7 +24,7 @@ def text_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) ->
         if spec in columns:
             return doc[spec]
         text = apply_template(spec, doc)
-        return int(text) if has_choices and text.isdigit() else text
+        return int(text) if has_choices and text.isdecimal() else text
     if callable(spec):
         return spec(doc)
     raise ConfigError(f"doc_to_text must be a column, template or function, not {spec!r}.")
@@ -38,7 +38,7 @@ def target_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) 
         if spec in columns:
             return doc[spec]
         text = apply_template(spec, doc)
-        if has_choices and text.isdigit():
+        if has_choices and text.isdecimal():
             return int(text)
         if len(text) >= 2 and text[0] == "[" and text[-1] == "]":
             return _literal_or_text(text)
@@ -50,15 +50,23 @@ def target_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) 
 
 def choices_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
     """The answers to choose from."""
-    if isinstance(spec, str):
-        return doc[spec] if spec in columns else _literal(apply_template(spec, doc), spec)
     if isinstance(spec, list):
         return spec
     if isinstance(spec, dict):
         return list(spec.values())
-    if callable(spec):
-        return spec(doc)
-    raise ConfigError(
+    if isinstance(spec, str):
+        found = doc[spec] if spec in columns else _literal(apply_template(spec, doc), spec)
+    elif callable(spec):
+        found = spec(doc)
+    else:
+        raise _wrong_choice(spec)
+    if isinstance(found, tuple):
+        return list(found)
+    return found.tolist() if hasattr(found, "tolist") else found
+
+
+def _wrong_choice(spec: Any) -> ConfigError:
+    return ConfigError(
         f"doc_to_choice must be a column, template, list, table or function, not {spec!r}."
     )
 
@@ -73,11 +81,11 @@ def media_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
     return spec(doc) if callable(spec) else None
 
 
-def column_or_template(doc: Any, spec: str | None, columns: Collection[str]) -> Any:
+def column_or_template(doc: Any, spec: str | None) -> Any:
     """A description or prefix: a column's value, or the template filled in."""
     if not spec:
         return None
-    return doc[spec] if spec in columns else apply_template(spec, doc)
+    return doc[spec] if spec in doc else apply_template(spec, doc)
 
 
 def _literal(text: str, template: str) -> Any:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from lm_eval.api.registry import format_registry, register_format
+from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.defaults import default_gen_kwargs
 from lm_eval.errors import ConfigError, DataError, suggestion
 from lm_eval.prompts.template import env
@@ -49,6 +50,7 @@ class Format:
 
     def apply(self, values: Values) -> dict[str, Any]:
         """The task fields this format writes, given those that name the columns."""
+        self._check(values)
         choices = _expression(values.get("doc_to_choice"), "doc_to_choice")
         target = _expression(values.get("doc_to_target"), "doc_to_target")
         if choices is None and (self.shows_choices or self.output_type == "multiple_choice"):
@@ -80,6 +82,30 @@ class Format:
             written["doc_to_target"] = f"{{{{ ({choices})[{gold}] }}}}"
         return written
 
+    def _check(self, values: Values) -> None:
+        """Refuse what would make a prompt that nobody means."""
+        labels = self.choice_labels
+        if isinstance(labels, str) and labels not in ("letters", "numbers"):
+            raise ConfigError(
+                f"formats: choice_labels must be letters, numbers, a list or null, not {labels!r}."
+            )
+        if not labels and self.answers_with_label:
+            raise ConfigError(
+                "formats: choice_labels: this format's answers are labels; name some."
+            )
+        choices, text = values.get("doc_to_choice"), values.get("doc_to_text")
+        if isinstance(choices, list) and all(len(str(choice)) == 1 for choice in choices):
+            raise ConfigError(
+                f"formats: doc_to_choice is {choices}, which are labels already; a format needs "
+                "the choices' texts there, and words the rest itself."
+            )
+        named = _COLUMN.search(str(choices or "")) if not isinstance(choices, list) else None
+        if isinstance(text, str) and named and re.search(rf"\{{[^}}]*\b{named[0]}\b", text):
+            raise ConfigError(
+                f"formats: doc_to_text shows the choices ({named[0]}) already; a format needs "
+                "the question alone there, and words the rest itself."
+            )
+
     def _text(self, spec: Any, choices: str | None, labels: str) -> str:
         """The question's template: sections one after another, and their variables before them."""
         sections = [self._question(spec)]
@@ -101,8 +127,9 @@ class Format:
         question = _template(spec)
         for prompt in (self.answer_prompt, Format.answer_prompt):
             question = question.removesuffix(f"{self.section_separator}{prompt}")
-        prefix = self.question_prefix or ""
-        return question if question.startswith(prefix) else prefix + question
+        for prefix in (self.question_prefix or "", Format.question_prefix or ""):
+            question = question.removeprefix(prefix)
+        return (self.question_prefix or "") + question
 
     def _scoring(self) -> dict[str, Any]:
         if isinstance(self.scorer, dict):
@@ -161,8 +188,10 @@ class Generate(Format):
 
     def _scoring(self) -> dict[str, Any]:
         label = self._label_pattern()
-        # The last "best answer is X" if there is one, otherwise the first label that stands alone.
-        pattern = rf"(?s).*best answer is:?\s*\(?({label})\b|(?<!\w)({label})\b"
+        # The last "best answer is X" if there is one, otherwise the first label that stands alone
+        # and does not begin a sentence, as in "A careful look …".
+        alone = rf"(?<![\w'])({label})(?![\w'’]|\s+[a-z])"
+        pattern = rf"(?s).*best answer is:?[\s*_(\[]*({label})\b|{alone}"
         return _generation(pattern, "first_token") | super()._scoring()
 
     def _label_pattern(self) -> str:
@@ -229,12 +258,16 @@ def apply_format(values: Values, asked: str | None) -> dict[str, Any]:
     overrides = declared.get(name) or {}
     kind = overrides.get("type", name)
     make = format_registry.get(kind)
-    known = [f.name for f in fields(make)]
+    known, types = [f.name for f in fields(make)], field_types(make)
     for key in overrides:
         if key != "type" and key not in known:
             raise ConfigError(
                 f"formats: {kind} has no field {key!r}.{suggestion(key, known)} "
                 f"It has: {', '.join(known)}."
+            )
+        if key != "type" and not conforms(overrides[key], types[key]):
+            raise ConfigError(
+                f"formats: {kind}: {key} must be {describe(types[key])}, not {overrides[key]!r}."
             )
     chosen = make(**{k: v for k, v in overrides.items() if k != "type"})
     return {**values, **chosen.apply(values)}
@@ -251,6 +284,9 @@ def _declared(formats: Any) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"formats must be a name or a table, not {formats!r}.")
     if "type" in formats:
         return {str(formats["type"]): dict(formats)}
+    for name, overrides in formats.items():
+        if overrides is not None and not isinstance(overrides, Mapping):
+            raise ConfigError(f"formats: {name} must be a table of its fields, not {overrides!r}.")
     return {str(name): dict(overrides or {}) for name, overrides in formats.items()}
 
 

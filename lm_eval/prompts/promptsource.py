@@ -10,6 +10,7 @@ import fnmatch
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,8 @@ from jinja2.runtime import Context
 
 from lm_eval.errors import ConfigError, DataError, UnknownNameError, suggestion
 from lm_eval.prompts.template import apply_template, env
+
+logger = logging.getLogger(__name__)
 
 SETTING = "LMEVAL_PROMPTSOURCE_DIR"
 PARTED = "|||"
@@ -125,7 +128,34 @@ def apply_prompt(values: Mapping[str, Any], folder: Path | None) -> dict[str, An
             f"use_prompt: {found[0].name!r} has no choices to rank; "
             "set output_type: generate_until, or name another prompt."
         )
+    if "{%" in found[0].jinja:
+        written["process_docs"] = _Asked(found[0], values.get("process_docs"))
     return {**values, **written}
+
+
+class _Asked:
+    """`process_docs` of a prompt with conditions: the documents that it asks about."""
+
+    def __init__(self, prompt: Prompt, before: Callable[[Any], Any] | None) -> None:
+        self.prompt, self.before = prompt, before
+
+    def __call__(self, docs: Any) -> Any:
+        docs = docs if self.before is None else self.before(docs)
+        numbers = [i for i, doc in enumerate(docs) if len(self.prompt.parts(doc)) == 2]
+        if not numbers:
+            raise DataError(f"the prompt {self.prompt.name!r} asks about none of the documents.")
+        if len(numbers) < len(docs):
+            logger.info(
+                "the prompt %r asks about %d of %d documents.",
+                self.prompt.name,
+                len(numbers),
+                len(docs),
+            )
+            docs = docs.select(numbers)
+        return docs
+
+    def __str__(self) -> str:
+        return f"documents that {self.prompt.name} asks about"
 
 
 def fan_out(values: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
@@ -248,8 +278,13 @@ def _prompts_in(content: Any) -> Iterator[Prompt]:
         for name, texts in content["prompts"].items():
             yield Prompt(str(name), f"{texts['doc_to_text']}{PARTED}{texts['doc_to_target']}")
         return
+    seen: dict[str, int] = {}
     for template in content["templates"].values():
-        yield Prompt(str(template["name"]), template["jinja"], template.get("answer_choices"))
+        name = str(template["name"])
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:  # some files use a name twice
+            name = f"{name} ({seen[name]})"
+        yield Prompt(name, template["jinja"], template.get("answer_choices"))
 
 
 # -- rendering --------------------------------------------------------------------------------

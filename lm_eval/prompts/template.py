@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from jinja2 import BaseLoader, StrictUndefined, Template, TemplateError, TemplateSyntaxError
+from jinja2 import BaseLoader, StrictUndefined, Template, TemplateSyntaxError
 from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.sandbox import SandboxedEnvironment
 
-from lm_eval.errors import ConfigError, DataError
+from lm_eval.errors import ConfigError, DataError, EvalError
 
 
 def regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:
@@ -33,7 +33,7 @@ def compile_template(source: str) -> Template:
         template = env.from_string(source)
     except TemplateSyntaxError as error:
         raise ConfigError(
-            f"template line {error.lineno}: {error.message}, in {source!r}."
+            f"template line {error.lineno}: {(error.message or '').rstrip('.')}, in {source!r}."
         ) from error
     # Each rendering copies the globals; a plain dictionary is copied much sooner than a chain.
     template.globals = dict(template.globals)
@@ -42,8 +42,9 @@ def compile_template(source: str) -> Template:
 
 def apply_template(template: str, doc: Mapping[str, Any]) -> str:
     """Fill a template in from a document."""
+    compiled = compile_template(template)
     try:
-        return compile_template(template).render(doc)
+        return compiled.render(doc)
     except UndefinedError as error:
         raise DataError(
             f"{error.message}, in {_line_of(error)}the template {template!r}. "
@@ -51,13 +52,20 @@ def apply_template(template: str, doc: Mapping[str, Any]) -> str:
         ) from error
     except SecurityError as error:
         raise ConfigError(
-            f"the template {template!r} reaches for what it may not have: {error}."
+            f"the template {template!r} reaches for what it may not have: {_end(error)}."
         ) from error
-    except (TemplateError, TypeError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
+    except EvalError:
+        raise
+    except Exception as error:  # whatever a template's arithmetic, pattern or recursion comes to
         raise DataError(
             f"{_line_of(error)}the template {template!r} failed on a document: "
-            f"{type(error).__name__}: {error}."
+            f"{type(error).__name__}: {_end(error)}."
         ) from error
+
+
+def _end(error: Exception) -> str:
+    """A message without its full stop: the sentence goes on."""
+    return str(error).rstrip(".")
 
 
 def _line_of(error: Exception) -> str:

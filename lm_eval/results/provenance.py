@@ -31,6 +31,7 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
         "fewshot_as_multiturn": run.fewshot_as_multiturn,
         "chat_template": template,
         "chat_template_sha": hash_string(template) if template else None,
+        "truncated_requests": dict(getattr(lm, "truncated", {})),
         "total_evaluation_time_seconds": str(time.time() - started),
     }
     return cast("EvalResults", described)

@@ -24,12 +24,13 @@ from lm_eval.config.group import GroupConfig
 from lm_eval.config.task import TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
-from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion
+from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion, whence
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import apply_format
 from lm_eval.prompts.promptsource import fan_out
+from lm_eval.tasks import packs
 from lm_eval.tasks.configurable import ConfigurableTask
-from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of
+from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of, offer_as_package
 from lm_eval.tasks.recorded import RecordedTask
 
 logger = logging.getLogger(__name__)
@@ -68,8 +69,8 @@ class Builder:
         if name in self.index:
             return self.build(self.index[name], overrides)
         base, mark, format_name = name.rpartition(FORMAT_MARK)
-        if mark and format_name and _FORMAT not in (overrides or {}):
-            return self.by_name(base, {**(overrides or {}), _FORMAT: format_name})
+        if mark and format_name and FORMAT not in (overrides or {}):
+            return self.by_name(base, {**(overrides or {}), FORMAT: format_name})
         return self._at_path(name.split(PATH_MARK), overrides) if PATH_MARK in name else None
 
     def _at_path(self, names: list[str], overrides: Overrides | None = None) -> list[Built] | None:
@@ -77,10 +78,11 @@ class Builder:
         if names[0] not in self.index:
             return None
         if self.index[names[0]].kind is Kind.TASK and len(names) == 2:
-            (built,) = self.build(self.index[names[0]], overrides)
-            members = built.get_all_tasks() if isinstance(built, Group) else ()
-            found: list[Built] = [m for m in members if m.task_name == PATH_MARK.join(names)]
-            return found or None
+            prompts = _named_prompts(names[0], self._prompts(self.index[names[0]], overrides or {}))
+            own = prompts.get(PATH_MARK.join(names))
+            if own is None:
+                return None
+            return [self._shared_task(self.index[names[0]], {**(overrides or {}), **own}, None)]
         if self.index[names[0]].kind is not Kind.GROUP:
             return None
         group = _GroupFile.load(self.index[names[0]])
@@ -136,13 +138,7 @@ class Builder:
     ) -> Group:
         """One task asked in many ways: a group of it, a member a prompt."""
         group = Group.from_config(GroupConfig(group=entry.name, task=[]))
-        names: set[str] = set()
-        for prompt, use_prompt in prompts.items():
-            name = f"{entry.name}{PATH_MARK}{_slug(prompt)}"
-            numbered = (f"{name}-{number}" for number in itertools.count(2))
-            name = next(n for n in itertools.chain([name], numbered) if n not in names)
-            names.add(name)
-            own = {"use_prompt": use_prompt, "task": name, "task_alias": prompt}
+        for own in _named_prompts(entry.name, prompts).values():
             group.add(self._shared_task(entry, {**overrides, **own}, None))
         return group
 
@@ -173,6 +169,9 @@ class Builder:
 
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
         file = file_of(entry)
+        if (pack := packs.pack_of(entry.path)) is not None:
+            packs.trust(file.path)
+            offer_as_package(pack.tasks)
         try:
             values = self.configure(entry, file, overrides)
             make = values.pop("class", None)
@@ -187,9 +186,8 @@ class Builder:
         except EvalError as error:
             raise located(error, _place(error, file) if entry.path else None) from error
         except (Exception, SystemExit) as error:  # from code in the task folder, mostly
-            kind = type(error).__name__
             raise ConfigError(
-                f"{file.path}: task {entry.name!r} cannot be built: {kind}: {error}"
+                f"{file.path}: task {entry.name!r} cannot be built: {whence(error)}"
             ) from error
 
     def configure(
@@ -197,7 +195,7 @@ class Builder:
     ) -> dict[str, Any]:
         """A task's fields: its file, what goes over it, its functions looked up, its format."""
         values: dict[str, Any] = resolve_functions({**file.values, **(overrides or {})})
-        format_name = values.pop(_FORMAT, None)
+        format_name = values.pop(FORMAT, None)
         values["metadata"] = self._with_metadata(values.get("metadata"), entry)
         for key in _STRUCTURAL:
             values.pop(key, None)
@@ -249,11 +247,11 @@ class Builder:
         name, own = member["task"], {k: v for k, v in member.items() if k != "task"}
         base, mark, format_name = name.rpartition(FORMAT_MARK)
         if mark and name not in self.index:
-            name, own[_FORMAT] = base, format_name
+            name, own[FORMAT] = base, format_name
         if name in self.index:
             file.refuse_circle(self.index[name], number)
             return self._in(file, self.index[name], {**overrides, **own})
-        if not own.keys() - {_FORMAT}:
+        if not own.keys() - {FORMAT}:
             found = self.by_name(name, {**overrides, **own})
             if found is not None:
                 return found
@@ -284,7 +282,7 @@ class Builder:
 
 
 #: Under this key a format asked for by `@` travels among the overrides.
-_FORMAT = "@format"
+FORMAT = "@format"
 
 
 @dataclass
@@ -364,6 +362,17 @@ def _place(error: EvalError, file: YamlFile) -> str:
     quoted = {k: v for k, v in file.values.items() if isinstance(v, str) and repr(v) in str(error)}
     templates = [key for key, value in quoted.items() if "{" in value]
     return file.where(next(iter(templates), ""))
+
+
+def _named_prompts(task: str, prompts: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What each prompt makes of the task, by the name `task::prompt` it gets, all different."""
+    named: dict[str, dict[str, str]] = {}
+    for prompt, use_prompt in prompts.items():
+        name = f"{task}{PATH_MARK}{_slug(prompt)}"
+        numbered = (f"{name}-{number}" for number in itertools.count(2))
+        name = next(n for n in itertools.chain([name], numbered) if n not in named)
+        named[name] = {"use_prompt": use_prompt, "task": name, "task_alias": prompt}
+    return named
 
 
 def _slug(name: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,17 @@ from lm_eval.data import (
     load_splits,
     process_split,
 )
-from lm_eval.errors import ConfigError, DataError, ModelError, suggestion
+from lm_eval.errors import ConfigError, DataError, EvalError, ModelError, suggestion, whence
 from lm_eval.filters import build_pipelines
 from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
 from lm_eval.metrics.chosen import TaskMetrics, choose_for_pipelines, choose_metrics
 from lm_eval.prompts import fields
-from lm_eval.prompts.fewshot import ContextSampler, get_sampler, without_question
+from lm_eval.prompts.fewshot import ContextSampler
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
 from lm_eval.prompts.promptsource import apply_prompt
 from lm_eval.tasks import scorer
+from lm_eval.tasks.shots import Shots
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +62,7 @@ class ConfigurableTask(Task):
         self._fewshot_docs = None
         self._split_docs: dict[str, Any] = {}
         self._splits_used: set[str] = set()
-        self._fewshot_seed: int | None = None
-        self._spare = random.Random()
-        self._shown: dict[int, tuple[Any, list[Message]]] = {}
+        self._shots = Shots(self)
         try:
             self._filters = build_pipelines(self.config.filter_list)
             Thinking.parse(self.config.think_end_token, self.config.think_tags)
@@ -101,13 +99,17 @@ class ConfigurableTask(Task):
         self.multiple_target = 0
         if len(self.eval_docs) == 0:
             raise DataError(f"task {self.task_name!r} has no documents to evaluate.")
-        doc = self.eval_docs[0]
+        # A copy: a function may change the document, and must find it unchanged when it counts.
+        doc = copy.deepcopy(self.eval_docs[0])
         try:
             text = self.doc_to_text(doc)
             target = self.doc_to_target(doc)
             choices = self.doc_to_choice(doc) if self.has_choices else None
-        except (DataError, ConfigError) as error:
-            raise type(error)(f"task {self.task_name!r}, document 0: {error}") from error
+        except EvalError as error:
+            raise type(error)(self._told(0, str(error))) from error
+        except (Exception, SystemExit) as error:  # from code in the task folder
+            said = f"making its prompt failed: {whence(error)}"
+            raise DataError(self._told(0, said)) from error
         if self.has_choices and not isinstance(choices, list):
             raise DataError(
                 f"task {self.task_name!r}, document 0: doc_to_choice gave {choices!r}, not a list."
@@ -220,44 +222,14 @@ class ConfigurableTask(Task):
     def fewshot_cfg(self) -> FewshotConfig:
         return self.config.fewshot
 
-    @cached_property
-    def _shot_pool(self) -> Any:
-        return self.fewshot_docs() or []
-
-    @cached_property
+    @property
     def sampler(self) -> ContextSampler:
-        """Draws the few-shot examples; made when the first is needed."""
-        chosen = self.fewshot_cfg.sampler
-        make = get_sampler(chosen) if isinstance(chosen, str) else chosen
-        made: ContextSampler = make(self._chosen_shots(), rnd=None)
-        made.set_rnd(self._fewshot_seed)
-        return made
-
-    def _chosen_shots(self) -> list[Any]:
-        """The documents to draw from: those numbered `fewshot_indices`, in that order, or all."""
-        pool, numbers = list(self._shot_pool), self.fewshot_cfg.fewshot_indices
-        if numbers is None:
-            return pool
-        beyond = [number for number in numbers if not 0 <= number < len(pool)]
-        if beyond:
-            raise ConfigError(
-                f"task {self.task_name!r}: fewshot_indices {beyond} do not exist; the documents "
-                f"to draw from are numbered 0 to {len(pool) - 1}."
-            )
-        return [pool[number] for number in numbers]
-
-    @cached_property
-    def _shots_are_questions(self) -> bool:
-        """Whether examples and questions come from the same split, named as both or not."""
-        return self._shot_pool is self.eval_docs
+        """Draws the few-shot examples."""
+        return self._shots.sampler
 
     def set_fewshot_seed(self, seed: int | None = None) -> None:
         super().set_fewshot_seed(seed)
-        self._fewshot_seed = seed
-        self._spare = random.Random(seed)
-        self._shown.clear()
-        if "sampler" in self.__dict__:
-            self.sampler.set_rnd(seed)
+        self._shots.seed(seed)
 
     def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any:
         spec = doc_to_text if doc_to_text is not None else self.config.doc_to_text
@@ -278,7 +250,7 @@ class ConfigurableTask(Task):
         return fields.media_of(doc, doc_to_audio or self.config.doc_to_audio, self.features)
 
     def doc_to_prefix(self, doc: Any) -> Any:
-        return fields.column_or_template(doc, self.config.gen_prefix, self.features)
+        return fields.column_or_template(doc, self.config.gen_prefix)
 
     def should_decontaminate(self) -> bool:
         return self.config.should_decontaminate
@@ -289,7 +261,7 @@ class ConfigurableTask(Task):
         spec = self.config.doc_to_decontamination_query
         if spec is None:
             return self.doc_to_text(doc)
-        return spec(doc) if callable(spec) else fields.column_or_template(doc, spec, self.features)
+        return spec(doc) if callable(spec) else fields.column_or_template(doc, spec)
 
     def fewshot_context(  # type: ignore[override]
         self,
@@ -302,6 +274,8 @@ class ConfigurableTask(Task):
         gen_prefix: str | None = None,
     ) -> str | list[str]:
         """The prompt of one document, or one prompt a choice where the choices are the inputs."""
+        if self.OUTPUT_TYPE == "loglikelihood_rolling":
+            return ""  # the text stands for itself
         write: Callable[[list[Message]], str] = partial(
             render,
             chat_template=partial(chat_template, add_generation_prompt=not gen_prefix)
@@ -309,7 +283,7 @@ class ConfigurableTask(Task):
             else None,
             multiturn=fewshot_as_multiturn,
         )
-        opening = self._opening(doc, system_instruction) + self._shots(doc, num_fewshot)
+        opening = self._opening(doc, system_instruction) + self._shots.turns(doc, num_fewshot)
         if self.multiple_input:
             return [
                 write(
@@ -325,56 +299,9 @@ class ConfigurableTask(Task):
         return write(opening + question)
 
     def _opening(self, doc: Any, system_instruction: str | None) -> list[Message]:
-        description = fields.column_or_template(doc, self.config.description, self.features)
+        description = fields.column_or_template(doc, self.config.description)
         system = join(system_instruction, description, self.config.fewshot_delimiter)
         return [Message("system", system)] if system else []
-
-    def _shots(self, doc: Any, count: int) -> list[Message]:
-        if count <= 0:
-            return []
-        shots = self.fewshot_cfg
-        # The published draw leaves the question out only where the split is named as both.
-        named_as_both = shots.split == self.config.test_split
-        drawn = self.sampler.sample(n=count, eval_doc=doc if named_as_both else None)
-        if not named_as_both and self._shots_are_questions:
-            drawn = without_question(self.sampler, doc, drawn, self._spare)
-        turns: list[Message] = []
-        for example in drawn:
-            known = self._shown.get(id(example))
-            if known is None:
-                known = self._shown_shot(example)
-                if self._shots_are_templates:
-                    self._shown[id(example)] = known
-            turns += known[1]
-        return turns
-
-    @cached_property
-    def _shots_are_templates(self) -> bool:
-        """Whether an example always reads the same; code may write it anew each time."""
-        shots = self.fewshot_cfg
-        written = (shots.doc_to_text, shots.doc_to_choice, shots.doc_to_target)
-        readers = ("doc_to_text", "doc_to_choice", "doc_to_target")
-        return not any(map(callable, written)) and all(
-            getattr(type(self), name) is getattr(ConfigurableTask, name) for name in readers
-        )
-
-    def _shown_shot(self, example: Any) -> tuple[Any, list[Message]]:
-        """An example and its turns; the example is kept so that nothing else gets its id."""
-        shots = self.fewshot_cfg
-        question = self.doc_to_text(example, shots.doc_to_text)
-        choices = self.doc_to_choice(example, shots.doc_to_choice) if shots.doc_to_choice else None
-        answer = self.doc_to_target(example, shots.doc_to_target)
-        if self.multiple_input and choices is not None:
-            question, choices = choices[question], None
-        turns = question_and_answer(
-            question,
-            choices=choices,
-            answer=answer,
-            prefix=fields.column_or_template(example, shots.gen_prefix, self.features),
-            target_delimiter=shots.target_delimiter or "",
-            fewshot_delimiter=shots.fewshot_delimiter or "",
-        )
-        return example, turns
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -390,12 +317,18 @@ class ConfigurableTask(Task):
             ]
         arguments: tuple[Any, ...]
         if self.OUTPUT_TYPE == "loglikelihood":
-            arguments = (ctx, self.doc_to_target(doc))
+            arguments = (ctx, self._target_text(doc))
         elif self.OUTPUT_TYPE == "loglikelihood_rolling":
-            arguments = (self.doc_to_target(doc),)
+            arguments = (self._target_text(doc),)
         else:
             arguments = (ctx, copy.deepcopy(self.config.generation_kwargs))
         return Instance(self.OUTPUT_TYPE or "generate_until", doc, arguments + media, 0, **kwargs)
+
+    def _target_text(self, doc: Any) -> str:
+        target = self.doc_to_target(doc)
+        if not isinstance(target, str):
+            raise DataError(f"doc_to_target gave {target!r}; what is to be scored must be text.")
+        return target
 
     def _choice_arguments(
         self, doc: Any, ctx: Any, apply_chat_template: bool
@@ -404,6 +337,8 @@ class ConfigurableTask(Task):
         choices = self.doc_to_choice(doc)
         if not choices:
             raise DataError(f"doc_to_choice gave nothing to choose from: {choices!r}.")
+        if None in choices:
+            raise DataError(f"doc_to_choice gave a choice that is nothing: {choices!r}.")
         self._check_gold(doc, len(choices))
         delimiter = self.config.target_delimiter
         prefix = self.config.gen_prefix
@@ -425,12 +360,18 @@ class ConfigurableTask(Task):
         """
         if self.config.process_results is not None or self._metrics.wants("bypass"):
             return
-        gold = self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
+        field = "doc_to_text" if self.multiple_input else "doc_to_target"
+        gold = getattr(self, field)(doc)
         for index in gold if isinstance(gold, list) else [gold]:
-            if isinstance(index, int) and not 0 <= index < count:
+            if not isinstance(index, (int, str)) and not hasattr(index, "__index__"):
+                raise DataError(
+                    f"the gold answer is {index!r}; {field} must give a choice, or the number of "
+                    "one."
+                )
+            if not isinstance(index, str) and not 0 <= index < count:
                 raise DataError(
                     f"the gold answer is number {index}, but there are {count} choices, "
-                    "numbered from 0. Correct doc_to_target, or leave such documents out with "
+                    f"numbered from 0. Correct {field}, or leave such documents out with "
                     "process_docs."
                 )
 
@@ -486,7 +427,7 @@ class ConfigurableTask(Task):
         return "{" in column or column in self.features
 
     def cluster_of(self, doc: Any, column: str) -> Any:
-        return fields.column_or_template(doc, column, self.features)
+        return fields.column_or_template(doc, column)
 
     def override_metric(self, metric_name: str) -> None:
         self._config.metric_list = [{"metric": metric_name}]

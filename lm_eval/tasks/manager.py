@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import lm_eval.tasks
 from lm_eval import markdown
 from lm_eval.errors import ConfigError, UnknownNameError, suggestion
-from lm_eval.tasks.index import Entry, Index, Kind, build_index, kind_of
+from lm_eval.tasks import packs
+from lm_eval.tasks.index import Entry, Index, Kind, build_index, kind_of, offer_as_package
 
 if TYPE_CHECKING:
     from lm_eval.api.group import Group
@@ -46,7 +46,13 @@ class TaskManager:
         self.metadata = metadata or {}
         folders = _folders(include_path)
         self._index: Index = build_index(([LIBRARY] if include_defaults else []) + folders)
-        _offer_as_packages(folders)
+        #: Every pack's own names; those that nobody else has are found without its name too.
+        self._packs = {p.name: build_index([p.tasks]) for p in packs.installed()}
+        if include_defaults:
+            for index in self._packs.values():
+                _add_new(self._index, index)
+        for folder in folders:
+            offer_as_package(folder)
 
     @property
     def task_index(self) -> Index:
@@ -147,16 +153,25 @@ class TaskManager:
     def _build(self, builder: Builder, spec: Any) -> list[Built]:
         from lm_eval.api.group import Group
         from lm_eval.api.task import Task
+        from lm_eval.tasks.build import FORMAT, FORMAT_MARK, Builder
 
         if isinstance(spec, (Task, Group)):
             return [spec]
         if isinstance(spec, dict):
             return builder.build(*self._entry_of(spec))
+        pack, _, inside = str(spec).partition(packs.PACK_MARK)
+        if pack in self._packs and inside:
+            # In a pack, its own names go first.
+            builder = Builder({**self._index, **self._packs[pack]}, self.metadata)
+            spec = inside
         if not isinstance(spec, str):
             raise ConfigError(f"a task is asked for by name, path or dictionary, not by {spec!r}.")
         found = builder.by_name(spec)
         if found is not None:
             return found
+        path, _, format_name = spec.rpartition(FORMAT_MARK)
+        if path.endswith((".yaml", ".yml")):
+            return builder.build(_entry_of_file(Path(path).expanduser()), {FORMAT: format_name})
         return [item for entry in self._find(spec) for item in builder.build(entry)]
 
     def _entry_of(self, config: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
@@ -245,10 +260,13 @@ def _folders(include_path: str | Path | Sequence[str | Path] | None) -> list[Pat
     return [Path(folder).expanduser().resolve() for folder in given]
 
 
-def _offer_as_packages(folders: Iterable[Path]) -> None:
-    """Let code in a task folder import its neighbours as `lm_eval.tasks.<folder>`."""
-    search = lm_eval.tasks.__path__
-    search.extend(str(folder) for folder in folders if str(folder) not in search)
+def _add_new(index: Index, pack: Index) -> None:
+    """A pack's names, where they are free; a tag grows by the pack's tasks."""
+    for name, entry in pack.items():
+        if name not in index:
+            index[name] = entry
+        elif entry.kind is Kind.TAG and index[name].kind is Kind.TAG:
+            index[name].tags |= {task for task in entry.tags if index.get(task) is pack.get(task)}
 
 
 def _nested(item: Built) -> dict[Any, Any]:

@@ -6,7 +6,6 @@ random generator of its own, seeded by what was asked, and takes one number from
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from lm_eval.engine.plan import Ints, plan
-from lm_eval.models.conventions import Generation, cut_at_stop
+from lm_eval.models.conventions import Generation, cut_at_stop, stream
 from lm_eval.models.demo.llama import Cache, Decoder, Floats, Llama, join
 
 Doubles = NDArray[np.float64]
@@ -28,13 +27,6 @@ class Prompt:
     text: str
     tokens: list[int]
     requests: tuple[int, ...]
-
-
-def stream(seed: int, text: str, settings: Generation, repeat: int) -> np.random.Generator:
-    """The random numbers of one answer, the same whatever else is asked."""
-    asked = repr((seed, text, settings, repeat)).encode()
-    digest = hashlib.blake2b(asked, digest_size=16).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
 
 
 def choose(logits: Floats, settings: Generation, draws: Doubles | None) -> Ints:

@@ -1,0 +1,252 @@
+"""From generation requests to answers: which go together, and by which way they are generated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lm_eval.api.instance import Instance
+from lm_eval.errors import ModelError
+from lm_eval.models.conventions import (
+    LENGTH_NAMES,
+    Generation,
+    cut_at_stop,
+    read_generation,
+)
+from lm_eval.models.huggingface.base import HuggingFaceModel
+from lm_eval.models.huggingface.generation import Ending, Prompt, generate
+from lm_eval.models.huggingface.memory import is_out_of_memory, release
+from lm_eval.models.huggingface.network import text_config
+
+if TYPE_CHECKING:
+    from lm_eval.models.huggingface.model import HFLM
+
+#: Settings that our own loop knows; with any other, transformers generates.
+KNOWN = {*LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
+#: Model defaults that change even greedy answers, with the value that changes nothing.
+NEUTRAL = {
+    "repetition_penalty": (None, 1.0),
+    "no_repeat_ngram_size": (None, 0),
+    "num_beams": (None, 1),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "bad_words_ids": (None, []),
+    "forced_bos_token_id": (None,),
+    "forced_eos_token_id": (None,),
+}
+DEFAULT_TOP_K = 50
+"""What transformers samples from where neither request nor model says."""
+ROW_BYTES = 1 << 30
+"""Most memory for keys and values of answers under way, off a GPU."""
+MOST_ROWS = {"cpu": 64, "cuda": 512, "other": 64}
+
+
+class Generator:
+    """Answers generation requests with a model."""
+
+    def __init__(self, lm: HFLM) -> None:
+        self.lm = lm
+        self.settings = getattr(lm.model, "generation_config", None)
+
+    def answer(self, requests: list[Instance]) -> Iterator[tuple[int, str]]:
+        """Yields the number of a request and its answer, as answers are finished."""
+        lm = self.lm
+        texts = [request.args[0] for request in requests]
+        if type(lm).tok_encode is HuggingFaceModel.tok_encode:
+            codes = lm.encoder.encode_all(texts)
+        else:
+            codes = {text: lm.tok_encode(text) for text in dict.fromkeys(texts)}
+        groups: dict[str, list[int]] = {}
+        for i, request in enumerate(requests):
+            groups.setdefault(repr(sorted(request.args[1].items())), []).append(i)
+        for numbers in groups.values():
+            asked: Mapping[str, Any] = requests[numbers[0]].args[1]
+            settings = self._read(asked)
+            prompts = self._prompts(requests, numbers, codes, settings)
+            way = self._our_way if self._is_ours(asked, prompts, settings) else self._their_way
+            for batch in self._batches(prompts, settings):
+                yield from way(batch, settings, asked)
+
+    def _read(self, asked: Mapping[str, Any]) -> Generation:
+        default = getattr(self.settings, "top_k", None)
+        known = {"top_k": DEFAULT_TOP_K if default is None else default}
+        if (top_p := getattr(self.settings, "top_p", None)) is not None:
+            known["top_p"] = top_p
+        return read_generation({**known, **asked}, self.lm.max_gen_toks)
+
+    def _prompts(
+        self,
+        requests: list[Instance],
+        numbers: list[int],
+        codes: Mapping[str, list[int]],
+        settings: Generation,
+    ) -> list[Prompt]:
+        """Contexts with the requests that ask for them, cut to leave room for the answer."""
+        lm = self.lm
+        room = lm.max_length
+        if lm.backend == "causal":
+            room -= settings.max_gen_toks
+        if room < 1:
+            raise ModelError(
+                f"task {requests[numbers[0]].task_name!r}: max_gen_toks={settings.max_gen_toks} "
+                f"leaves no room for a context: the model reads at most {lm.max_length} tokens."
+            )
+        wanted: dict[str, list[int]] = {}
+        for i in numbers:
+            wanted.setdefault(requests[i].args[0], []).append(i)
+        prompts = []
+        for text, asking in wanted.items():
+            tokens = codes[text] or [lm.prefix_token_id]
+            if len(tokens) > room:
+                lm.truncated[str(requests[asking[0]].task_name)] += len(asking)
+                tokens = tokens[-room:] if lm.truncation_side == "left" else tokens[:room]
+            prompts.append(Prompt(text, tokens, tuple(asking)))
+        # Long ones first: what does not fit into memory shows at once.
+        return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.tokens))
+
+    def _is_ours(
+        self, asked: Mapping[str, Any], prompts: list[Prompt], settings: Generation
+    ) -> bool:
+        lm = self.lm
+        if lm.backend != "causal" or not lm.ways.tree or set(asked) - KNOWN:
+            return False
+        if type(lm)._model_generate is not HuggingFaceModel._model_generate:
+            return False
+        longest = len(prompts[0].tokens) + settings.max_gen_toks
+        if lm.ways.longest is not None and longest > lm.ways.longest:
+            return False
+        return all(
+            getattr(self.settings, name, None) in neutral for name, neutral in NEUTRAL.items()
+        )
+
+    def _batches(self, prompts: list[Prompt], settings: Generation) -> Iterator[list[Prompt]]:
+        first = 0
+        while first < len(prompts):
+            rows = self._rows_at_once(len(prompts[first].tokens) + settings.max_gen_toks)
+            batch, taken = [prompts[first]], len(prompts[first].requests)
+            for prompt in prompts[first + 1 :]:
+                if taken + len(prompt.requests) > rows:
+                    break
+                batch.append(prompt)
+                taken += len(prompt.requests)
+            yield batch
+            first += len(batch)
+
+    def _rows_at_once(self, length: int) -> int:
+        lm = self.lm
+        if lm.max_requests is not None:
+            return lm.max_requests
+        config, kind = text_config(lm.config), lm.device.type
+        heads = getattr(config, "num_attention_heads", 1) or 1
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        pairs = 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", 0) or heads)
+        memory = ROW_BYTES
+        if kind == "cuda":
+            memory = torch.cuda.mem_get_info(lm.device)[0] // 4
+        fitting: int = memory // (pairs * width * length * lm.model.dtype.itemsize)
+        return max(1, min(fitting, MOST_ROWS.get(kind, MOST_ROWS["other"])))
+
+    # -- our own loop ----------------------------------------------------------------------------
+
+    def _our_way(
+        self, prompts: list[Prompt], settings: Generation, asked: Mapping[str, Any]
+    ) -> Iterator[tuple[int, str]]:
+        lm = self.lm
+        assert lm._network is not None
+        done: set[int] = set()
+        ran_out = False
+        try:
+            for request, text, tokens in generate(
+                lm._network,
+                lm.tokenizer,
+                prompts,
+                settings,
+                self._ending(settings),
+                seed=lm.seed,
+                device=lm.device,
+                max_tokens=lm.budget.tokens,
+                flash=lm.ways.flash,
+            ):
+                done.add(request)
+                yield request, text if lm.think_end_token is None else self._said(tokens, settings)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(prompts) == 1:
+                raise
+            ran_out = True
+        if ran_out:
+            release()
+            left = [p for p in prompts if not done.issuperset(p.requests)]
+            middle = max(1, len(left) // 2)
+            for half in (left[:middle], left[middle:]):
+                if half:
+                    yield from (
+                        (i, text)
+                        for i, text in self._our_way(half, settings, asked)
+                        if i not in done
+                    )
+
+    def _ending(self, settings: Generation) -> Ending:
+        lm = self.lm
+        ends = getattr(self.settings, "eos_token_id", None)
+        tokens = {lm.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        return Ending(frozenset(t for t in tokens if t is not None), self._stops(settings))
+
+    def _stops(self, settings: Generation) -> tuple[str, ...]:
+        """The request's stop strings and the end-of-text token's own text."""
+        end = self.lm.tok_decode(self.lm.eot_token_id, skip_special_tokens=False)
+        return tuple(stop for stop in (*settings.until, end) if stop)
+
+    def _said(self, tokens: list[int], settings: Generation) -> str:
+        """The answer behind the thinking, cut at its stop strings."""
+        lm = self.lm
+        ending = self._ending(settings).tokens
+        end = next((n for n, token in enumerate(tokens) if token in ending), len(tokens))
+        tokens = tokens[:end]
+        thought = lm.think_end_token
+        if isinstance(thought, int):
+            if thought in tokens:
+                tokens = tokens[len(tokens) - tokens[::-1].index(thought) :]
+            text = lm.tok_decode(tokens).lstrip()
+        else:
+            text = lm.tok_decode(tokens)
+            if thought is not None:
+                text = text.split(thought)[-1].lstrip()
+        return cut_at_stop(text, self._stops(settings))
+
+    # -- transformers' way -------------------------------------------------------------------------
+
+    def _their_way(
+        self, prompts: list[Prompt], settings: Generation, asked: Mapping[str, Any]
+    ) -> Iterator[tuple[int, str]]:
+        lm = self.lm
+        rows = [p for p in prompts for _ in (p.requests if settings.sampled else p.requests[:1])]
+        width = max(len(p.tokens) for p in rows)
+        pad = lm.tokenizer.pad_token_id or 0
+        context = torch.full((len(rows), width), pad, device=lm.device)
+        mask = torch.zeros_like(context)
+        for r, prompt in enumerate(rows):
+            context[r, width - len(prompt.tokens) :] = torch.tensor(prompt.tokens)
+            mask[r, width - len(prompt.tokens) :] = 1
+        extras = {k: v for k, v in asked.items() if k not in {*LENGTH_NAMES, "until"}}
+        extras["do_sample"] = settings.sampled
+        extras["temperature"] = settings.temperature
+        causal = lm.backend == "causal"
+        limit = extras.pop("max_length", settings.max_gen_toks + (width if causal else 1))
+        made = lm._model_generate(
+            context=context,
+            attention_mask=mask,
+            max_length=limit,
+            stop=list(self._stops(settings)),
+            **extras,
+        ).tolist()
+        r = 0
+        for prompt in prompts:
+            for number in prompt.requests:
+                row = made[r][width:] if causal else made[r][1:]
+                yield number, self._said(row, settings)
+                r += settings.sampled
+            r += not settings.sampled

@@ -1,0 +1,166 @@
+"""Attention for packed prefix trees, put into transformers models from outside.
+
+transformers lets anybody register an attention function by name, and models look the name up at
+every call. Ours (`switched_on`) ignores masks: while it is switched on, a `Layout` knows which of
+the packed tokens see which. A layout is asked by every layer with that layer's queries, keys and
+values, so it can also keep keys and values for later, in its own form.
+
+Shapes: N packed tokens, M keys, H query heads, K key heads, E width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface
+
+NAME = "lm_eval_tree"
+
+#: Extras some models hand to attention functions, which change the result in ways unknown here.
+UNKNOWN_EXTRAS = ("s_aux", "position_bias", "head_mask", "alibi")
+
+
+class Form(NamedTuple):
+    """What a layer asks for beside queries, keys and values."""
+
+    scale: float | None
+    window: int | None
+    softcap: float | None
+
+
+class Layout(Protocol):
+    """Knows which tokens see which; queries (1 or B, H, N, E), keys and values (…, K, N, E)."""
+
+    def attend(self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        """The mixed values, (…, H, N, E)."""
+        ...
+
+
+class UnsupportedAttentionError(RuntimeError):
+    """The model asks for something of its attention that layouts do not know."""
+
+
+_active: list[Layout] = []
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **extras: Any,
+) -> tuple[Tensor, None]:
+    """The function that models call. Gives (B, N, H, E), as they expect."""
+    for name in UNKNOWN_EXTRAS:
+        if extras.get(name) is not None:
+            raise UnsupportedAttentionError(f"attention with {name}")
+    if not _active:
+        raise UnsupportedAttentionError("no layout is active")
+    form = Form(scaling, sliding_window, softcap)
+    mixed = _active[-1].attend(module, query, key, value, form)
+    return mixed.transpose(1, 2), None
+
+
+AttentionInterface.register(NAME, _attention)
+
+
+@contextmanager
+def switched_on(configs: Sequence[Any], layout: Layout) -> Iterator[None]:
+    """Let the models that read these configurations attend by a layout."""
+    before = [config._attn_implementation for config in configs]
+    _active.append(layout)
+    try:
+        for config in configs:
+            config._attn_implementation_internal = NAME
+        yield
+    finally:
+        for config, name in zip(configs, before, strict=True):
+            config._attn_implementation_internal = name
+        _active.pop()
+
+
+def configs_of(model: nn.Module) -> list[Any]:
+    """The distinct configurations that a model's modules read their attention's name from."""
+    found = {
+        id(config): config
+        for module in model.modules()
+        if hasattr(config := getattr(module, "config", None), "_attn_implementation_internal")
+    }
+    return list(found.values())
+
+
+def masked_attention(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form, *, causal: bool = False
+) -> Tensor:
+    """Attention under a mask that broadcasts to (B, H, N, M): True, or 0, where a key is seen."""
+    if form.softcap is not None:
+        if causal:
+            visible = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+        return _softcapped(q, k, v, visible, form)
+    mixed: Tensor = functional.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=visible,
+        is_causal=causal,
+        scale=form.scale,
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+    return mixed
+
+
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    starts: Tensor,
+    key_starts: Tensor,
+    longest: int,
+    most_keys: int,
+    form: Form,
+    used: Tensor | None = None,
+) -> Tensor:
+    """Attention of sequences laid end to end, (N, H, E) over (M, K, E), on a GPU in half precision.
+
+    The last query of a sequence sees all its keys, the one before it all but one, and so on.
+    `used` tells how many keys of each sequence count, where more are laid out.
+    """
+    extras: dict[str, Any] = {} if used is None else {"seqused_k": used}
+    if form.window is not None:
+        extras |= {"window_size_left": form.window - 1, "window_size_right": 0}
+    mixed: Tensor = torch.ops.aten._flash_attention_forward(
+        q,
+        k,
+        v,
+        starts,
+        key_starts,
+        longest,
+        most_keys,
+        0.0,
+        True,
+        False,
+        scale=form.scale,
+        **extras,
+    )[0]
+    return mixed
+
+
+def _softcapped(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form) -> Tensor:
+    assert form.softcap is not None
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    scale = q.shape[-1] ** -0.5 if form.scale is None else form.scale
+    scores = torch.tanh(q @ k.transpose(2, 3) * scale / form.softcap) * form.softcap
+    if visible is not None:
+        scores = scores.masked_fill(~visible.to(torch.bool), torch.finfo(scores.dtype).min)
+    return torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype) @ v

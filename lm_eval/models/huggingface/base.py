@@ -1,0 +1,346 @@
+"""What a Hugging Face model consists of, under the names that subclasses written for it expect."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from lm_eval.api.model import TemplateLM
+from lm_eval.defaults import DEFAULT_MAX_GEN_TOKS, DEFAULT_MAX_LENGTH
+from lm_eval.errors import ConfigError, ModelError
+from lm_eval.models.huggingface import loading
+from lm_eval.models.huggingface.encoding import TextEncoder
+from lm_eval.models.huggingface.processes import gather, launched_processes
+from lm_eval.models.huggingface.stopping import StopStrings
+from lm_eval.models.tokenizer import apply_chat_template
+
+logger = logging.getLogger(__name__)
+
+
+class HuggingFaceModel(TemplateLM):
+    """Model, tokenizer, device and processes; how they are used is told in `HFLM`."""
+
+    AUTO_MODEL_CLASS: Any = None
+    _DEFAULT_MAX_LENGTH = DEFAULT_MAX_LENGTH
+
+    def __init__(
+        self,
+        pretrained: Any,
+        backend: str = "default",
+        revision: str | None = "main",
+        subfolder: str = "",
+        tokenizer: Any = None,
+        truncation: bool | None = False,
+        logits_cache: bool = True,
+        max_length: int | None = None,
+        device: str | None = None,
+        dtype: Any = "auto",
+        softmax_dtype: Any = None,
+        mixed_precision_dtype: Any = None,
+        batch_size: int | str | None = "auto",
+        max_batch_size: int | None = None,
+        trust_remote_code: bool | None = False,
+        use_fast_tokenizer: bool | None = True,
+        add_bos_token: bool | None = None,
+        prefix_token_id: int | None = None,
+        parallelize: bool | None = False,
+        max_memory_per_gpu: int | str | None = None,
+        max_cpu_memory: int | str | None = None,
+        offload_folder: str | None = "./offload",
+        tp_plan: Any = None,
+        peft: str | None = None,
+        delta: str | None = None,
+        autogptq: bool | str | None = False,
+        gptqmodel: bool | None = False,
+        gguf_file: str | None = None,
+        think_end_token: str | int | None = None,
+        enable_thinking: bool | None = None,
+        chat_template_args: dict[str, Any] | None = None,
+        truncation_side: str = "left",
+        device_map: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        if autogptq or gptqmodel:
+            raise ConfigError(
+                "autogptq and gptqmodel are not needed: transformers loads GPTQ weights by itself, "
+                "given the package gptqmodel. Leave the argument out."
+            )
+        if truncation_side not in ("left", "right"):
+            raise ConfigError(f"truncation_side is 'left' or 'right', not {truncation_side!r}.")
+        if enable_thinking and think_end_token is None:
+            raise ConfigError("enable_thinking needs think_end_token, to tell thought from answer.")
+        if tp_plan is not None and parallelize:
+            raise ConfigError("tp_plan and parallelize exclude each other: give one of them.")
+        self.pretrained, self.revision = pretrained, revision
+        self.peft, self.delta = peft, delta
+        self.accelerator: Any = None
+        shared = {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
+        if subfolder:
+            shared["subfolder"] = subfolder
+        if isinstance(pretrained, str):
+            self._start_processes(device, tp_plan is not None)
+            file = {"gguf_file": gguf_file} if gguf_file else {}
+            self._config = loading.load_config(pretrained, **shared, **file)
+        else:
+            if parallelize or tp_plan is not None:
+                raise ConfigError("a model given as an object cannot be split; load it split.")
+            self._model, self._config = pretrained, pretrained.config
+            self._device = torch.device(pretrained.device)
+        self._get_backend(self._config, backend)
+        self._create_tokenizer(
+            pretrained,
+            tokenizer,
+            use_fast_tokenizer=use_fast_tokenizer,
+            gguf_file=gguf_file,
+            add_bos_token=add_bos_token,
+            **shared,
+        )
+        loading.set_pad_token(self.tokenizer, self._config)
+        if isinstance(pretrained, str):
+            self._create_model(
+                pretrained,
+                dtype=dtype,
+                parallelize=bool(parallelize),
+                device_map=device_map,
+                max_memory_per_gpu=max_memory_per_gpu,
+                max_cpu_memory=max_cpu_memory,
+                offload_folder=offload_folder or "./offload",
+                peft=peft,
+                delta=delta,
+                **shared,
+                **({"gguf_file": gguf_file} if gguf_file else {}),
+                **({"tp_plan": tp_plan} if tp_plan is not None else {}),
+                **kwargs,
+            )
+        loading.check_vocabulary(self.tokenizer, self._model)
+        self._model.eval()
+        self.vocab_size = self.tokenizer.vocab_size
+        self.truncation, self.logits_cache = truncation, logits_cache
+        self.truncation_side = truncation_side
+        self.add_bos_token = add_bos_token
+        self.custom_prefix_token_id = prefix_token_id
+        self._max_length = loading.longest_text(
+            max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
+        )
+        self.softmax_dtype = None if softmax_dtype is None else _dtype(softmax_dtype)
+        self.mixed_precision_dtype = (
+            None if mixed_precision_dtype is None else _dtype(mixed_precision_dtype)
+        )
+        self.batch_size_per_gpu: int | str = (
+            "auto" if batch_size is None or str(batch_size).startswith("auto") else int(batch_size)
+        )
+        self.max_batch_size = max_batch_size
+        self.batch_sizes: dict[int, int] = {}
+        number = isinstance(think_end_token, str) and think_end_token.isdigit()
+        self.think_end_token = int(think_end_token) if number else think_end_token  # type: ignore[arg-type]
+        self.enable_thinking = enable_thinking
+        thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        self.chat_template_args = {**(chat_template_args or {}), **thinking}
+        self.encoder = TextEncoder(
+            self.tokenizer, add_bos_token=add_bos_token, causal=self.backend == "causal"
+        )
+        self.truncated: Counter[str] = Counter()
+        """How many requests of each task were too long and lost some of their text."""
+
+    # -- how it is made -------------------------------------------------------------------------
+
+    def _start_processes(self, device: str | None, split: bool) -> None:
+        self.accelerator = None if split else launched_processes()
+        if self.accelerator is None:
+            self._device = loading.choose_device(device)
+            return
+        self._rank = int(self.accelerator.process_index)
+        self._world_size = int(self.accelerator.num_processes)
+        self._device = self.accelerator.device
+
+    def _get_backend(self, config: Any, backend: str = "default", **kwargs: Any) -> None:
+        if backend not in ("default", "causal", "seq2seq"):
+            raise ConfigError(f"backend is 'causal', 'seq2seq' or 'default', not {backend!r}.")
+        if backend == "default":
+            backend = "seq2seq" if loading.is_encoder_decoder(config) else "causal"
+        self.backend = backend
+        if self.AUTO_MODEL_CLASS is None:
+            self.AUTO_MODEL_CLASS = (
+                transformers.AutoModelForCausalLM
+                if backend == "causal"
+                else transformers.AutoModelForSeq2SeqLM
+            )
+
+    def _create_tokenizer(
+        self,
+        pretrained: Any,
+        tokenizer: Any,
+        use_fast_tokenizer: bool | None = True,
+        gguf_file: str | None = None,
+        add_bos_token: bool | None = None,
+        **options: Any,
+    ) -> None:
+        if tokenizer is not None and not isinstance(tokenizer, str):
+            self.tokenizer = tokenizer
+            return
+        if add_bos_token is not None:
+            options["add_bos_token"] = add_bos_token
+        if gguf_file and not tokenizer:
+            options["gguf_file"] = gguf_file
+        else:
+            options["use_fast"] = use_fast_tokenizer
+        name = tokenizer or (pretrained if isinstance(pretrained, str) else pretrained.name_or_path)
+        self.tokenizer = loading.load_tokenizer(name, **options)
+
+    def _create_model(self, pretrained: str, **options: Any) -> None:
+        self._model = loading.load_model(
+            self.AUTO_MODEL_CLASS,
+            pretrained,
+            device=self._device,
+            vocabulary=len(self.tokenizer),
+            **options,
+        )
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Any:
+        return self._config
+
+    @property
+    def model(self) -> Any:
+        return self._model
+
+    @property
+    def eot_token_id(self) -> int:
+        return int(self.tokenizer.eos_token_id)
+
+    @property
+    def prefix_token_id(self) -> int:
+        if self.custom_prefix_token_id is not None:
+            return self.custom_prefix_token_id
+        for token in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
+            if token is not None:
+                return int(token)
+        raise ModelError(
+            "the tokenizer has neither a beginning- nor an end-of-text token to stand for an empty "
+            "context; name one by number: --model_args prefix_token_id=…"
+        )
+
+    @property
+    def max_length(self) -> int:
+        return self._max_length
+
+    @property
+    def max_gen_toks(self) -> int:
+        return DEFAULT_MAX_GEN_TOKS
+
+    @property
+    def batch_size(self) -> int | str:
+        return self.batch_size_per_gpu
+
+    @property
+    def tokenizer_name(self) -> str:
+        return str(self.tokenizer.name_or_path).replace("/", "__")
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What tells this model from others, for the results file."""
+        return {
+            "model_num_parameters": sum(p.numel() for p in self._model.parameters()),
+            "model_dtype": str(self._model.dtype),
+            "model_revision": self.revision,
+            "model_sha": getattr(self._config, "_commit_hash", None) or "",
+            **({"peft": self.peft} if self.peft else {}),
+            **({"delta": self.delta} if self.delta else {}),
+        }
+
+    # -- processes ------------------------------------------------------------------------------
+
+    def all_gather(self, tensor: Tensor) -> Any:
+        return tensor if self.accelerator is None else self.accelerator.gather(tensor)
+
+    def gather_object(self, obj: Any, dst: int = 0) -> list[Any] | None:
+        return gather(obj, self.rank, self.world_size, dst)
+
+    def barrier(self) -> None:
+        if self.accelerator is not None:
+            self.accelerator.wait_for_everyone()
+
+    # -- text -----------------------------------------------------------------------------------
+
+    def tok_encode(
+        self,
+        string: str,
+        add_special_tokens: bool | None = None,
+        left_truncate_len: int | None = None,
+        **kwargs: Any,
+    ) -> list[int]:
+        tokens = self.encoder.encode(string, add_special_tokens)
+        return tokens[-left_truncate_len:] if left_truncate_len else tokens
+
+    def tok_decode(self, tokens: int | Sequence[int], skip_special_tokens: bool = True) -> str:
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        if not self.tokenizer.chat_template:
+            raise ModelError(
+                f"the tokenizer {self.tokenizer.name_or_path!r} has no chat template; run without "
+                "--apply_chat_template."
+            )
+        return apply_chat_template(
+            self.tokenizer, chat_history, add_generation_prompt, **self.chat_template_args
+        )
+
+    # -- the model as functions, for subclasses to replace ----------------------------------------
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.mixed_precision_dtype is None:
+            return contextlib.nullcontext()
+        cast: contextlib.AbstractContextManager[Any] = torch.autocast(
+            self.device.type, dtype=self.mixed_precision_dtype
+        )
+        return cast
+
+    def _model_call(
+        self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None
+    ) -> Tensor:
+        """All next-token scores (B, T, V) of tokens (B, T)."""
+        with torch.inference_mode(), self.autocast():
+            if labels is not None:
+                out = self._model(input_ids=inps, attention_mask=attn_mask, labels=labels)
+            else:
+                out = self._model(inps)
+            scores: Tensor = out.logits
+            return scores
+
+    def _model_generate(
+        self, context: Tensor, max_length: int, stop: list[str], **generation_kwargs: Any
+    ) -> Tensor:
+        """Whatever transformers generates for tokens (B, T) padded on the left."""
+        settings = dict(generation_kwargs)
+        if not settings.get("temperature"):
+            settings.pop("temperature", None)
+            settings.setdefault("do_sample", False)
+        start = context.shape[1] if self.backend == "causal" else 1
+        with torch.inference_mode(), self.autocast():
+            generated: Tensor = self._model.generate(
+                input_ids=context,
+                max_length=max_length,
+                stopping_criteria=[StopStrings(self.tokenizer, stop, start)],
+                pad_token_id=self.tokenizer.pad_token_id,
+                use_cache=True,
+                **settings,
+            )
+        return generated
+
+
+def _dtype(name: Any) -> torch.dtype:
+    found = loading.read_dtype(name)
+    if not isinstance(found, torch.dtype):
+        raise ConfigError(f"{name!r} is not a number format: bfloat16, float16, float32 …")
+    return found

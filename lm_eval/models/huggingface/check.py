@@ -1,0 +1,205 @@
+"""The start-up check: what of the fast ways is exact on this very model.
+
+Some random tokens are scored as the definition says, one request at a time through the model's own
+forward pass, and then by each fast way. A way that differs by more than the model's number format
+explains is not used. Nothing is assumed about an architecture: one that ignores positions, has
+windows or states of its own, or code of its own, is found out here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm_eval.models.conventions import Window
+from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
+from lm_eval.models.huggingface.network import Network
+from lm_eval.models.huggingface.rows import Rows, prefill
+from lm_eval.models.huggingface.scoring import PlainScorer, Scorer, TreeScorer
+
+logger = logging.getLogger(__name__)
+
+Logits = Callable[[Tensor], Tensor]
+
+TOLERANCE = {torch.float64: 2e-4, torch.float32: 2e-4, torch.float16: 0.03, torch.bfloat16: 0.15}
+"""By how much a token's log-probability may differ."""
+LONGEST_WINDOW = 600
+"""Sliding windows up to this are checked by texts that are longer."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What is exact on a model."""
+
+    apart: bool = False
+    """Trunk and head can be run one by one, so only scored positions are projected."""
+    tree: bool = False
+    """Prefixes can be shared."""
+    flash: bool = False
+    """The variable-length flash kernel works."""
+    longest: int | None = None
+    """Longest text for which prefixes can be shared, or no limit."""
+    reason: str = ""
+    """Why prefixes cannot be shared."""
+
+
+def check_ways(
+    network: Network | None,
+    logits: Logits,
+    device: torch.device,
+    dtype: torch.dtype,
+    vocabulary: int,
+    max_length: int,
+    *,
+    share: bool = True,
+    full: Budget | None = None,
+) -> Ways:
+    """Try each way on random tokens.
+
+    On a GPU a batch of the `full` size is run too, so that memory which does not suffice shows,
+    and halves it, at the start.
+    """
+    full = full or Budget(device)
+    if network is None:
+        return Ways(reason="it cannot be taken apart into trunk and head")
+    window = sliding_window(network.config)
+    beyond = window is not None and window <= LONGEST_WINDOW
+    windows = trial(vocabulary, min(max_length, window + 24 if window and beyond else 56))
+    expected = by_definition(logits, windows, device)
+    budget = Budget(device)
+    tolerance = TOLERANCE.get(dtype, 0.15)
+
+    def differs(scorer: Scorer) -> str:
+        try:
+            found = dict(scorer.score([dict(enumerate(windows))]))
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        worst = max(
+            abs(found[i][0] - expected[i]) / len(windows[i][1]) for i in range(len(windows))
+        )
+        return "" if worst <= tolerance else f"scores differ by {worst:.2g} a token"
+
+    problem = differs(PlainScorer(network, device, budget, vocabulary, None))
+    if problem:
+        return Ways(reason=problem)
+    if not share:
+        return Ways(apart=True, reason="prefix_sharing is off")
+    flash = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
+    small = Budget(device)
+    small.tokens = 3 * len(windows[0][0]) // 2  # several batches, so that nodes are handed on
+    for kernel in (True, False) if flash else (False,):
+        scorer = TreeScorer(network, device, small, vocabulary, None, kernel)
+        problem = differs(scorer) or bypassed(scorer, network)
+        problem = problem or decoding_differs(network, logits, windows, device, kernel, tolerance)
+        if not problem:
+            if device.type == "cuda":
+                try_full_batch(
+                    TreeScorer(network, device, full, vocabulary, None, kernel), max_length
+                )
+            longest = window if window is not None and not beyond else None
+            return Ways(apart=True, tree=True, flash=kernel, longest=longest)
+        if kernel:
+            logger.info("The flash kernel is not used: %s.", problem)
+    return Ways(apart=True, reason=problem)
+
+
+def try_full_batch(scorer: TreeScorer, max_length: int) -> None:
+    """Run as many random tokens as the budget allows, in requests of middling length."""
+    length = min(max_length, 128)
+    rng = np.random.default_rng(1)
+    texts = rng.integers(1, scorer.vocabulary, (max(1, scorer.budget.tokens // length), length))
+    windows = {i: (text[:-1], text[-length // 2 :]) for i, text in enumerate(texts.tolist())}
+    for _ in scorer.score([windows]):
+        pass
+
+
+def bypassed(scorer: TreeScorer, network: Network) -> str:
+    """Whether some layers mix tokens without asking the layout, if only a little."""
+    layers = getattr(network.config, "num_hidden_layers", None)
+    asked = 0 if scorer.last is None else len(scorer.last.layers)
+    return "" if asked == layers else f"{asked} of {layers} layers attend by exchangeable functions"
+
+
+def sliding_window(config: Any) -> int | None:
+    """How far back the model's layers look, where some do not look all the way."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if not window or getattr(config, "use_sliding_window", True) is False:
+        return None
+    if kinds and not any("sliding" in kind or "chunked" in kind for kind in kinds):
+        return None
+    return int(window)
+
+
+def trial(vocabulary: int, length: int) -> list[Window]:
+    """Some requests of random tokens that share beginnings, one a beginning of another."""
+    rng = np.random.default_rng(0)
+    low = min(8, vocabulary // 2)
+
+    def draw(count: int) -> list[int]:
+        return [int(token) for token in rng.integers(low, vocabulary, max(count, 0))]
+
+    stem = draw(length // 2)
+    question = stem + draw(length // 4)
+    rest = length - len(question)
+    texts = [question + draw(rest) for _ in range(2)] + [question + draw(rest // 2)]
+    texts += [stem + draw(length // 3), question + draw(1), draw(length // 2)]
+    return [(text[:-1], text[-min(4, len(text) - 1) :]) for text in texts if len(text) > 1]
+
+
+def by_definition(logits: Logits, windows: Sequence[Window], device: torch.device) -> list[float]:
+    """Log-probabilities as the definition has them: one request at a time, every position."""
+    sums = []
+    for read, wanted in windows:
+        with torch.inference_mode():
+            scores = logits(torch.tensor([read], device=device))[0]
+            own = torch.log_softmax(scores[-len(wanted) :].float(), dim=-1)
+            target = torch.tensor(wanted, device=own.device)
+            sums.append(float(own.gather(1, target[:, None]).double().sum()))
+    return sums
+
+
+def decoding_differs(
+    network: Network,
+    logits: Logits,
+    windows: Sequence[Window],
+    device: torch.device,
+    flash: bool,
+    tolerance: float,
+) -> str:
+    """Whether going on token by token gives other scores than reading all at once."""
+    texts = [read for read, _ in windows[:3]]
+    prompts = [text[:-2] for text in texts]
+    budget = Budget(device)
+    try:
+        with torch.inference_mode():
+            rows = Rows([len(prompt) for prompt in prompts], 2, flash=flash)
+            prefill(
+                network, rows, prompts, [[i] for i in range(len(prompts))], budget.tokens, device
+            )
+            for back in (2, 1):
+                tokens = torch.tensor([[text[-back]] for text in texts], device=device)
+                found = rows.step(network, tokens)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    for row, text in zip(found, texts, strict=True):
+        with torch.inference_mode():
+            expected = torch.log_softmax(
+                logits(torch.tensor([text], device=device))[0, -1].float(), -1
+            )
+        likely = expected.topk(min(50, len(expected))).indices
+        ours = torch.log_softmax(row.float(), -1).to(expected.device)
+        worst = float((ours - expected)[likely].abs().max())
+        if not worst <= tolerance:
+            return f"decoding differs by {worst:.2g} a token"
+    return ""

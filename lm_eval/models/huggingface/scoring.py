@@ -1,0 +1,253 @@
+"""Score continuations: over shared prefix trees, or each request in a row of its own.
+
+Both give `(number, score)` in the order that suits the device, and both go on with a smaller batch
+when memory runs out. The second is the plain reading of the definition, batched: what the first is
+checked against, and what is left where a model cannot share.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm_eval.engine.plan import plan_carried
+from lm_eval.errors import ModelError
+from lm_eval.models.conventions import Window
+from lm_eval.models.huggingface.attention import switched_on
+from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
+from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
+from lm_eval.models.huggingface.tree import Tree, send
+
+AHEAD = 3
+"""Batches that are launched before the oldest one's scores are waited for."""
+
+Score = tuple[float, bool]
+Numbered = tuple[int, Score]
+
+
+@dataclass
+class Launched:
+    """A batch under way: which requests, how many scored tokens each, and their scores."""
+
+    numbers: list[int]
+    counts: list[int]
+    scores: Tensor
+    """(2, P) on the device: log-probabilities, and 1 where the token was the likeliest."""
+
+    def finish(self) -> Iterator[Numbered]:
+        """Bring the scores over, in one copy, and sum them up by request."""
+        found, likeliest = self.scores.cpu().double().numpy()
+        begins = np.cumsum([0, *self.counts[:-1]])
+        sums = np.add.reduceat(found, begins)
+        greedy = np.minimum.reduceat(likeliest, begins) > 0.5
+        for number, total, every in zip(self.numbers, sums, greedy, strict=True):
+            yield number, (float(total), bool(every))
+
+
+def stack(scores: Scores, order: Tensor | None = None) -> Tensor:
+    both = torch.stack([scores.logprob.float(), scores.likeliest.float()])
+    return both if order is None else both[:, order.to(both.device)]
+
+
+class Reading(NamedTuple):
+    """Which hidden states are projected, each once, and what is read off them.
+
+    `row` is ascending, so that any piece of the rows is read by one stretch of it.
+    """
+
+    places: Any
+    row: Any
+    wanted: Any
+    back: Any
+    """Where each of the tokens asked for stands among `wanted`."""
+
+    @classmethod
+    def of(cls, places: Any, wanted: Any) -> Reading:
+        distinct, row = np.unique(places, return_inverse=True)
+        order = np.argsort(row, kind="stable")
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return cls(distinct, row[order], wanted[order], back)
+
+
+class Scorer:
+    """Runs batches ahead of reading their scores, so that the device need not wait."""
+
+    def __init__(self, device: torch.device, budget: Budget, vocabulary: int) -> None:
+        self.device = device
+        self.budget = budget
+        self.vocabulary = vocabulary
+
+    @property
+    def rows_at_once(self) -> int:
+        return max(1, self.budget.logit_bytes // (4 * self.vocabulary))
+
+    def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
+        raise NotImplementedError
+
+    def score(self, portions: Iterable[Mapping[int, Window]]) -> Iterator[Numbered]:
+        """Score fitted windows by number: what is read, and what its last positions predict.
+
+        Portions are asked for one by one, while the device works.
+        """
+        pending: deque[Launched] = deque()
+        for portion in portions:
+            left = dict(portion)
+            while left:
+                ran_out: BaseException | None = None
+                try:
+                    for launched in self.launches(dict(left)):
+                        pending.append(launched)
+                        for number in launched.numbers:
+                            del left[number]
+                        if len(pending) > AHEAD:
+                            yield from pending.popleft().finish()
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    ran_out = error.with_traceback(None)
+                if ran_out is not None:
+                    while pending:
+                        yield from pending.popleft().finish()
+                    self._shrink(ran_out)
+        while pending:
+            yield from pending.popleft().finish()
+
+    def _shrink(self, ran_out: BaseException) -> None:
+        if self.budget.tokens == 1:
+            raise ModelError(
+                "memory runs out even with one request at a time; use a smaller max_length, a "
+                f"smaller dtype or more memory. ({ran_out})"
+            ) from ran_out
+        self.budget.halve()
+
+    def send(self, *arrays: Any) -> list[Tensor]:
+        """Arrays of integers to the device, in one copy."""
+        whole = np.concatenate([np.asarray(array, dtype=np.int64) for array in arrays])
+        return list(send(whole, self.device).split([len(array) for array in arrays]))
+
+
+class TreeScorer(Scorer):
+    """Every distinct prefix computed once."""
+
+    def __init__(
+        self,
+        network: Network,
+        device: torch.device,
+        budget: Budget,
+        vocabulary: int,
+        max_requests: int | None,
+        flash: bool,
+    ) -> None:
+        super().__init__(device, budget, vocabulary)
+        self.network = network
+        self.max_requests = max_requests
+        self.flash = flash
+        self.last: Tree | None = None
+
+    def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
+        before = self.last = None
+        numbers = list(windows)
+        for batch in plan_carried(
+            [windows[n][0] for n in numbers],
+            [len(windows[n][1]) for n in numbers],
+            max_tokens=self.budget.tokens,
+            max_requests=self.max_requests,
+        ):
+            self.last = tree = before = Tree(batch, flash=self.flash, before=before)
+            asked = [numbers[i] for i in batch.requests]
+            wanted = np.concatenate([windows[n][1] for n in asked])
+            counts = [len(windows[n][1]) for n in asked]
+            yield Launched(asked, counts, self.run(tree, wanted))
+
+    def run(self, tree: Tree, wanted: Any) -> Tensor:
+        """Run one tree; gives the scores of its requests' tokens, request after request."""
+        reading = Reading.of(tree.batch.scored - tree.batch.given, wanted)
+        tokens, position, rows, row, target, back = self.send(tree.tokens, tree.position, *reading)
+        with torch.inference_mode(), switched_on(self.network.configs, tree):
+            hidden = self.network.hidden(tokens[None], position[None])[0]
+            hidden = hidden.index_select(0, rows.to(hidden.device))
+            cuts = pieces(reading.row, len(reading.places), self.rows_at_once)
+            return stack(self.network.score_rows(hidden, row, target, cuts), back)
+
+
+class PlainScorer(Scorer):
+    """Every request in a row of its own; equal rows once.
+
+    `logits` may be a function from padded tokens (B, T) to all scores (B, T, V), for models that
+    cannot be taken apart; otherwise only scored positions are projected.
+    """
+
+    def __init__(
+        self,
+        network: Network | None,
+        device: torch.device,
+        budget: Budget,
+        vocabulary: int,
+        max_requests: int | None,
+        logits: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__(device, budget, vocabulary)
+        self.network = network
+        self.max_requests = max_requests
+        self.logits = logits
+
+    def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for n in windows:
+            alike.setdefault(tuple(windows[n][0]), []).append(n)
+        reads = sorted(alike, key=len, reverse=True)
+        limit = self.budget.tokens
+        if self.logits is not None:
+            limit = min(limit, max(1, 8 * self.budget.logit_bytes // (4 * self.vocabulary)))
+        first = 0
+        while first < len(reads):
+            fitting = max(1, limit // len(reads[first]))
+            last = first + min(fitting, self.max_requests or fitting)
+            yield self._launch(windows, reads[first:last], alike)
+            first = last
+
+    def _launch(
+        self,
+        windows: Mapping[int, Window],
+        reads: list[tuple[int, ...]],
+        alike: dict[tuple[int, ...], list[int]],
+    ) -> Launched:
+        width = len(reads[0])
+        padded = np.zeros((len(reads), width), dtype=np.int64)
+        asked: list[int] = []
+        places = []
+        for r, read in enumerate(reads):
+            padded[r, : len(read)] = read
+            for n in alike[read]:
+                asked.append(n)
+                places.append(r * width + np.arange(len(read) - len(windows[n][1]), len(read)))
+        wanted = np.concatenate([windows[n][1] for n in asked])
+        reading = Reading.of(np.concatenate(places), wanted)
+        tokens, rows, row, target, back = self.send(padded.reshape(-1), *reading)
+        cuts = pieces(reading.row, len(reading.places), self.rows_at_once)
+        with torch.inference_mode():
+            batch = tokens.view(padded.shape)
+            if self.logits is None and self.network is not None:
+                hidden = self.network.hidden(batch).flatten(0, 1)
+                hidden = hidden.index_select(0, rows.to(hidden.device))
+                scores = self.network.score_rows(hidden, row, target, cuts)
+            else:
+                assert self.logits is not None
+                every = self.logits(batch)
+                every = every[:, every.shape[1] - width :].flatten(0, 1)  # past virtual tokens
+                scores = score_pieces(
+                    lambda a, b: every.index_select(0, rows[a:b].to(every.device)),
+                    row,
+                    target,
+                    cuts,
+                    torch.float32 if self.network is None else self.network.softmax_dtype,
+                )
+            counts = [len(windows[n][1]) for n in asked]
+            return Launched(asked, counts, stack(scores, back))

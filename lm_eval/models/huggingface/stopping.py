@@ -1,0 +1,25 @@
+"""Stop strings for generation that transformers does by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import StoppingCriteria
+
+
+class StopStrings(StoppingCriteria):  # type: ignore[misc]
+    """Tells rows whose text behind the prompt holds a stop string that they are finished."""
+
+    def __init__(self, tokenizer: Any, stops: list[str], start: int) -> None:
+        self.tokenizer = tokenizer
+        self.stops = [stop for stop in stops if stop]
+        self.start = start
+        self.reach = max((len(stop.encode()) for stop in self.stops), default=0) + 4
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        tails = input_ids[:, max(self.start, input_ids.shape[1] - self.reach) :]
+        texts = self.tokenizer.batch_decode(tails) if self.stops and tails.shape[1] else []
+        done = [any(stop in text for stop in self.stops) for text in texts] or [False] * len(tails)
+        return torch.tensor(done, device=input_ids.device)

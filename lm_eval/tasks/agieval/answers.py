@@ -1,0 +1,44 @@
+"""AGIEval's scores: questions with several right choices, and mathematics in free text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from lm_eval.tasks.hendrycks_math.answers import boxed, same
+
+
+def any_of_several(doc: dict[str, Any], results: list[tuple[float, bool]]) -> dict[str, float]:
+    scores = np.array([score for score, _ in results])
+    lengths = np.array([len(choice) for choice in doc["choices"]], dtype=float)
+    return {
+        "acc": float(int(np.argmax(scores)) in doc["gold"]),
+        "acc_norm": float(int(np.argmax(scores / lengths)) in doc["gold"]),
+    }
+
+
+def _after_equals(text: str) -> str:
+    return text.split("=")[-1].lstrip(" ")
+
+
+def found_answer(text: str) -> str | None:
+    """In a box; between dollar signs; after the last `=`; or the last number."""
+    if "\\boxed" in text:
+        inside = boxed(text)
+        return None if inside is None else _after_equals(inside)
+    formulas = re.findall(r"\$(.*)\$", text)
+    if formulas and formulas[-1]:
+        return _after_equals(formulas[-1])
+    if "=" in text:
+        return _after_equals(text).rstrip(".").split("\\n")[0]
+    numbers = re.findall(r"(?:\$)?\d+(?:\.\d+)?(?![\w\d])", text)
+    return numbers[-1] if numbers else None
+
+
+def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
+    answer, gold = found_answer(results[0]), found_answer(doc["answer"])
+    if answer is None or gold is None:
+        return {"acc": int(answer is gold)}
+    return {"acc": int(same(answer, gold))}

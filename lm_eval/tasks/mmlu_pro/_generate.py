@@ -1,0 +1,36 @@
+"""Write MMLU-Pro's member files, one a category. Run by `tools/generate_tasks.py`."""
+
+from __future__ import annotations
+
+CATEGORIES = [
+    "biology",
+    "business",
+    "chemistry",
+    "computer_science",
+    "economics",
+    "engineering",
+    "health",
+    "history",
+    "law",
+    "math",
+    "other",
+    "philosophy",
+    "physics",
+    "psychology",
+]
+
+
+def files() -> dict[str, str]:
+    made = {
+        f"{name}.yaml": (
+            f"include: _mmlu_pro.yaml\ntask: mmlu_pro_{name}\ntask_alias: {name}\n"
+            f"process_docs: !function categories.{name}\n"
+        )
+        for name in CATEGORIES
+    }
+    members = "".join(f"  - mmlu_pro_{name}\n" for name in CATEGORIES)
+    made["mmlu_pro.yaml"] = (
+        f"group: mmlu_pro\ntask:\n{members}aggregate_metric_list:\n  - metric: exact_match\n"
+        "    filter_list: custom-extract\nmetadata:\n  version: 2.0\n"
+    )
+    return made

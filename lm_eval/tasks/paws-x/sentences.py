@@ -1,0 +1,19 @@
+"""PAWS-X's sentences, joined as a question and its answer would be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lm_eval.utils import general_detokenize
+
+
+def _repair(doc: dict[str, Any]) -> dict[str, Any]:
+    first, second = (general_detokenize(doc[key]).strip() for key in ("sentence1", "sentence2"))
+    if first.endswith((".", ",", ";")):
+        first = first[:-1]
+    return {**doc, "sentence1": first, "sentence2": second[0].lower() + second[1:]}
+
+
+def repaired(dataset: Any) -> Any:
+    """Pairs with an empty sentence are left out."""
+    return dataset.filter(lambda doc: doc["sentence1"] and doc["sentence2"]).map(_repair)

@@ -1,0 +1,245 @@
+"""SCROLLS: questions about, and summaries of, texts of many thousand words.
+
+Classes, because documents with one id are joined, and what is asked depends on the document.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.metrics import mean
+from lm_eval.api.task import ConfigurableTask
+from lm_eval.data import load_splits
+from lm_eval.errors import ConfigError, DataError
+from lm_eval.tasks.squadv2.overlap import f1, normalise
+
+Doc = dict[str, Any]
+Answers = Sequence[tuple[str, Sequence[str]]]
+
+
+def f1_per_cent(items: Answers) -> float:
+    return 100 * mean([max(f1(gold, answer) for gold in golds) for answer, golds in items])
+
+
+@functools.cache
+def _rouge() -> Any:
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError as error:
+        raise ConfigError(
+            "summaries are compared with rouge_score, which is not installed: "
+            "pip install 'lm_eval[rouge]'."
+        ) from error
+    return RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
+
+
+def rouge_per_cent(kind: str, items: Answers) -> float:
+    """F1 with the nearest reference."""
+    return 100 * mean(
+        [
+            max(_rouge().score(gold, answer)[kind].fmeasure for gold in golds)
+            for answer, golds in items
+        ]
+    )
+
+
+class Scrolls(ConfigurableTask):
+    """One of the seven. The question stands before the text, parted from it by an empty line."""
+
+    VERSION = 2
+    DATASET_PATH = "tau/scrolls"
+
+    def __init__(self, config: Doc | None = None) -> None:
+        super().__init__(config={"metadata": {"version": self.VERSION}, **(config or {})})
+
+    def download(self, *args: Any, **kwargs: Any) -> None:
+        """From a mirror, or the zipped JSON lines that lie beside the data set's script."""
+        from datasets import Dataset
+
+        name = self.DATASET_NAME
+        try:
+            splits: Any = load_splits(self.DATASET_PATH, name)
+        except DataError:
+            url = f"https://huggingface.co/datasets/{self.DATASET_PATH}/resolve/main/{name}.zip"
+            files = {s: f"zip://{name}/{s}.jsonl::{url}" for s in ("train", "validation")}
+            splits = load_splits("json", data_files=files)
+        self.dataset = {
+            split: Dataset.from_list([self.prepared(doc) for doc in _by_id(splits[split])])
+            for split in ("train", "validation")
+        }
+
+    def prepared(self, doc: Doc) -> Doc:
+        question, _, text = doc["input"].partition("\n\n")
+        return {**doc, "question": question, "text": text}
+
+    def has_training_docs(self) -> bool:
+        return True
+
+    def has_validation_docs(self) -> bool:
+        return True
+
+    def has_test_docs(self) -> bool:
+        return False
+
+    def training_docs(self) -> Any:
+        return self.dataset["train"]
+
+    def validation_docs(self) -> Any:
+        return self.dataset["validation"]
+
+    def should_decontaminate(self) -> bool:
+        return True
+
+    def doc_to_decontamination_query(self, doc: Doc) -> Any:
+        return doc["input"]
+
+    def doc_to_text(self, doc: Doc, doc_to_text: Any = None) -> str:
+        return f"{doc['text']}\n\nQuestion: {doc['question']}\nAnswer:"
+
+    def doc_to_target(self, doc: Doc, doc_to_target: Any = None) -> str:
+        return " " + ", ".join(doc["outputs"])
+
+    def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> Any:
+        in_chat = kwargs.pop("apply_chat_template", False)
+        kwargs.pop("chat_template", None)
+        choices = self.choices(doc)
+        if not choices:
+            return Instance("generate_until", doc, (ctx, {"until": ["\n"]}), 0, **kwargs)
+        return [
+            Instance("loglikelihood", doc, (ctx, c if in_chat else f" {c}"), number, **kwargs)
+            for number, c in enumerate(choices)
+        ]
+
+    def choices(self, doc: Doc) -> list[str]:
+        """What is ranked; nothing, where the model writes."""
+        return []
+
+    def process_results(self, doc: Doc, results: Any) -> Doc:
+        return dict.fromkeys(self.aggregation(), (results[0], doc["outputs"]))
+
+    def aggregation(self) -> dict[str, Callable[..., float]]:
+        return {"f1": f1_per_cent}
+
+    def higher_is_better(self) -> dict[str, bool]:
+        return dict.fromkeys(self.aggregation(), True)
+
+
+def _by_id(rows: Any) -> list[Doc]:
+    """A document for each id, with all of its answers."""
+    found: dict[Any, Doc] = {}
+    for row in rows:
+        doc = {key: value for key, value in row.items() if key != "output"}
+        found.setdefault(row["id"], {**doc, "outputs": []})["outputs"].append(row["output"])
+    return list(found.values())
+
+
+class Choice(Scrolls):
+    """The answer is one of `choices`, of which `gold` is right."""
+
+    def choices(self, doc: Doc) -> list[str]:
+        return list(doc["choices"])
+
+    def process_results(self, doc: Doc, results: Any) -> Doc:
+        scores = np.array([score for score, _ in results])
+        lengths = np.array([len(choice) for choice in doc["choices"]], dtype=float)
+        by_length = float(np.argmax(scores / lengths) == doc["gold"])
+        return {
+            "acc": float(np.argmax(scores) == doc["gold"]),
+            "acc_norm": by_length,
+            "em": 100 * by_length,
+        }
+
+    def aggregation(self) -> dict[str, Callable[..., float]]:
+        return {"em": mean, "acc": mean, "acc_norm": mean}
+
+
+class Summary(Scrolls):
+    """Nothing is asked; the whole input is to be summed up."""
+
+    def prepared(self, doc: Doc) -> Doc:
+        return doc
+
+    def doc_to_text(self, doc: Doc, doc_to_text: Any = None) -> str:
+        return f"{doc['input']}\n\nQuestion: What is a summary of the preceding text?\nAnswer:"
+
+    def aggregation(self) -> dict[str, Callable[..., float]]:
+        kinds = ("rouge1", "rouge2", "rougeL")
+        return {kind: functools.partial(rouge_per_cent, kind) for kind in kinds}
+
+
+class Qasper(Scrolls):
+    """Dasigi et al. 2021, <https://arxiv.org/abs/2105.03011>."""
+
+    DATASET_NAME = "qasper"
+
+    def choices(self, doc: Doc) -> list[str]:
+        yes_no = all(normalise(answer) in ("yes", "no") for answer in doc["outputs"])
+        return ["yes", "no"] if yes_no else []
+
+    def process_results(self, doc: Doc, results: Any) -> Doc:
+        if self.choices(doc):
+            answer = " yes" if results[0] > results[1] else " no"
+        else:
+            answer = results[0] if results[0].strip() else "Unanswerable"
+        return {"f1": (answer, doc["outputs"])}
+
+
+class QuALITY(Choice):
+    """Pang et al. 2021, <https://arxiv.org/abs/2112.08608>."""
+
+    DATASET_NAME = "quality"
+
+    def prepared(self, doc: Doc) -> Doc:
+        doc = super().prepared(doc)
+        end = doc["text"].find("\n\n", doc["text"].find("(D)"))
+        options = re.split(r" *\([A-D]\) *", doc["text"][:end])[1:]
+        choices = [" ".join(option.split()) for option in options]
+        gold = choices.index(" ".join(doc["outputs"][0].split()))
+        return {**doc, "text": doc["text"][end:].strip(), "choices": choices, "gold": gold}
+
+
+class NarrativeQA(Scrolls):
+    """Kočiský et al. 2017, <https://arxiv.org/abs/1712.07040>."""
+
+    DATASET_NAME = "narrative_qa"
+
+
+class ContractNLI(Choice):
+    """Koreeda and Manning 2021, <https://arxiv.org/abs/2110.01799>."""
+
+    DATASET_NAME = "contract_nli"
+    CHOICES = ("Not mentioned", "Entailment", "Contradiction")
+
+    def prepared(self, doc: Doc) -> Doc:
+        gold = self.CHOICES.index(doc["outputs"][0])
+        return {**super().prepared(doc), "choices": list(self.CHOICES), "gold": gold}
+
+    def doc_to_text(self, doc: Doc, doc_to_text: Any = None) -> str:
+        return f"{doc['text']}\n\nHypothesis: {doc['question']}\nConclusion:"
+
+
+class GovReport(Summary):
+    """Huang et al. 2021, <https://arxiv.org/abs/2104.02112>."""
+
+    DATASET_NAME = "gov_report"
+
+
+class SummScreenFD(Summary):
+    """Chen et al. 2021, <https://arxiv.org/abs/2104.07091>."""
+
+    DATASET_NAME = "summ_screen_fd"
+
+
+class QMSum(Summary):
+    """Zhong et al. 2021, <https://arxiv.org/abs/2104.05938>. The summary answers a question."""
+
+    DATASET_NAME = "qmsum"
+
+    prepared = Scrolls.prepared
+    doc_to_text = Scrolls.doc_to_text

@@ -1,0 +1,20 @@
+"""Write XStoryCloze's member files, one a language. Run by `tools/generate_tasks.py`."""
+
+from __future__ import annotations
+
+LANGUAGES = ["ar", "en", "es", "eu", "hi", "id", "my", "ru", "sw", "te", "zh"]
+
+
+def files() -> dict[str, str]:
+    made = {
+        f"{code}.yaml": (
+            f"include: _xstorycloze.yaml\ntask: xstorycloze_{code}\ndataset_name: {code}\n"
+        )
+        for code in LANGUAGES
+    }
+    members = "".join(f"  - xstorycloze_{code}\n" for code in LANGUAGES)
+    made["xstorycloze.yaml"] = (
+        f"group: xstorycloze\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
+        "metadata:\n  version: 1.0\n"
+    )
+    return made

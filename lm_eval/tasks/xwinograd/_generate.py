@@ -1,0 +1,20 @@
+"""Write XWinograd's member files, one a language. Run by `tools/generate_tasks.py`."""
+
+from __future__ import annotations
+
+LANGUAGES = ["en", "fr", "jp", "pt", "ru", "zh"]
+
+
+def files() -> dict[str, str]:
+    made = {
+        f"{code}.yaml": (
+            f"include: _xwinograd.yaml\ntask: xwinograd_{code}\ndataset_name: {code}\n"
+        )
+        for code in LANGUAGES
+    }
+    members = "".join(f"  - xwinograd_{code}\n" for code in LANGUAGES)
+    made["xwinograd.yaml"] = (
+        f"group: xwinograd\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
+        "metadata:\n  version: 1.0\n"
+    )
+    return made

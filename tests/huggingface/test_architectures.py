@@ -1,0 +1,142 @@
+"""Shared path, plain path and a one-request-at-a-time reading of the definition give one answer."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.huggingface.conftest import (
+    ARCHITECTURES,
+    LONGEST,
+    T5,
+    VOCABULARY,
+    Make,
+    make_model,
+    torch,
+)
+
+Window = tuple[list[int], list[int]]
+
+
+def draw_windows(seed: int = 0) -> list[Window]:
+    """Requests that share beginnings of many lengths, some equal, some with one-token answers."""
+    rng = random.Random(seed)
+
+    def tokens(count: int) -> list[int]:
+        return [rng.randrange(1, VOCABULARY) for _ in range(count)]
+
+    windows = []
+    for _ in range(3):
+        shots = tokens(rng.randrange(1, 60))
+        for _ in range(3):
+            context = shots + tokens(rng.randrange(1, 30))
+            windows += [(context, tokens(1)) for _ in range(2)]
+            windows += [(context, tokens(rng.randrange(2, 9))) for _ in range(2)]
+    windows += [windows[5], ([3], tokens(LONGEST)), (tokens(LONGEST), tokens(3))]
+    return windows
+
+
+def by_definition(model: Any, windows: list[Window]) -> list[tuple[float, bool]]:
+    """Appendix A: read context and continuation, add up the continuation's log-probabilities."""
+    answers = []
+    for context, continuation in windows:
+        whole = (context + continuation)[-(LONGEST + 1) :]
+        with torch.no_grad():
+            logs = torch.log_softmax(model(torch.tensor([whole[:-1]])).logits[0].double(), dim=-1)
+        own, wanted = logs[-len(continuation) :], torch.tensor(continuation)
+        total = own.gather(1, wanted[:, None]).sum()
+        answers.append((float(total), bool((own.argmax(-1) == wanted).all())))
+    return answers
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_every_way_of_scoring_follows_the_definition(name: str, make_lm: Make) -> None:
+    *made_of, shares = ARCHITECTURES[name]
+    model = make_model(*made_of)
+    windows = draw_windows()
+    expected = by_definition(model, windows)
+    for options in ({}, {"batch_size": 3}, {"prefix_sharing": "off"}):
+        lm = make_lm(model, max_length=LONGEST, **options)
+        assert lm.ways.tree == (shares and "prefix_sharing" not in options), lm.ways
+        lm.budget.tokens = 150  # several batches, so that shared nodes are handed on
+        found = lm._loglikelihood_tokens([(None, *window) for window in windows])
+        for (score, greedy), (true, truly_greedy) in zip(found, expected, strict=True):
+            assert score == pytest.approx(true, abs=2e-3)
+            assert greedy == truly_greedy
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral-window", "gemma2", "opt"])
+def test_generation_follows_the_definition(name: str, make_lm: Make, tokenizer: Any) -> None:
+    """Greedy answers are those of going on one token at a time with nothing kept."""
+    from tests.huggingface.conftest import ask
+
+    model = make_model(*ARCHITECTURES[name][:3])
+    lm = make_lm(model, max_length=LONGEST)
+    texts = ["Tom has", "Mira saw a bird in the garden. Mira saw a", "Tom has 3 apples and"]
+    settings = {"max_gen_toks": 12, "until": []}
+    found = lm.generate_until([ask("generate_until", text, settings) for text in texts])
+    assert lm.ways.tree
+    for text, answer in zip(texts, found, strict=True):
+        tokens = lm.tok_encode(text)
+        written: list[int] = []
+        for _ in range(12):
+            with torch.no_grad():
+                token = int(model(torch.tensor([tokens + written])).logits[0, -1].argmax())
+            if token == tokenizer.eos_token_id:
+                break
+            written.append(token)
+        assert answer == tokenizer.decode(written, skip_special_tokens=True)
+
+
+def test_an_encoder_decoder_scores_what_its_decoder_is_asked_for(make_lm: Make) -> None:
+    model = make_model("T5ForConditionalGeneration", "T5Config", T5)
+    windows = [w for w in draw_windows() if len(w[1]) < 20]
+    expected = []
+    for context, continuation in windows:
+        with torch.no_grad():
+            logits = model(
+                input_ids=torch.tensor([context]), labels=torch.tensor([continuation])
+            ).logits[0]
+        logs, wanted = torch.log_softmax(logits.double(), -1), torch.tensor(continuation)
+        expected.append(
+            (float(logs.gather(1, wanted[:, None]).sum()), bool((logs.argmax(-1) == wanted).all()))
+        )
+    for options in ({}, {"batch_size": 1}, {"batch_size": 5}):
+        lm = make_lm(model, max_length=LONGEST, **options)
+        assert lm.backend == "seq2seq"
+        found = lm._loglikelihood_tokens([(None, *window) for window in windows])
+        for one, other in zip(found, expected, strict=True):
+            assert one[0] == pytest.approx(other[0], abs=2e-3)
+            assert one[1] == other[1]
+
+
+def test_an_encoder_decoder_generates(make_lm: Make) -> None:
+    from tests.huggingface.conftest import ask
+
+    lm = make_lm(make_model("T5ForConditionalGeneration", "T5Config", T5), max_length=LONGEST)
+    together = lm.generate_until(
+        [
+            ask("generate_until", text, {"max_gen_toks": 5})
+            for text in ("Tom has", "A bird saw Mira")
+        ]
+    )
+    alone = lm.generate_until([ask("generate_until", "Tom has", {"max_gen_toks": 5})])
+    assert together[0] == alone[0]
+
+
+def test_without_the_check_a_model_that_ignores_positions_would_be_wrong(make_lm: Make) -> None:
+    """The check is what keeps Bloom off the tree: forced onto it, the scores are others."""
+    from lm_eval.models.huggingface.check import Ways
+
+    model = make_model(*ARCHITECTURES["bloom"][:3])
+    windows = draw_windows()
+    lm = make_lm(model, max_length=LONGEST)
+    lm._ways = Ways(apart=True, tree=True)
+    try:
+        found = lm._loglikelihood_tokens([(None, *window) for window in windows])
+    except Exception:
+        return
+    expected = by_definition(model, windows)
+    assert max(abs(a[0] - b[0]) for a, b in zip(found, expected, strict=True)) > 0.01

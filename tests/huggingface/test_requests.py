@@ -1,0 +1,202 @@
+"""Text becomes tokens once, begins once, is cut where it must be, and stops where it should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lm_eval.errors import ModelError
+from lm_eval.models.huggingface.encoding import TextEncoder, last_words
+from tests.huggingface.conftest import Make, ask, torch, transformers
+
+LONG = "Mira walked along the river with her brother and counted the ducks. " * 6
+
+
+def with_beginning(tokenizer: Any, template: str) -> Any:
+    """The tokenizer with a post-processor that adds its end-of-text token where `E` stands."""
+    from tokenizers.processors import TemplateProcessing
+
+    core = type(tokenizer.backend_tokenizer).from_str(tokenizer.backend_tokenizer.to_str())
+    end = "<|endoftext|>"
+    core.post_processor = TemplateProcessing(
+        single=template.replace("E", end), special_tokens=[(end, core.token_to_id(end))]
+    )
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=core, bos_token=end, eos_token=end)
+
+
+@pytest.mark.parametrize("template", ["E $A", "E $A E", "$A"])
+def test_a_text_begins_with_one_beginning_whatever_the_tokenizer_adds(
+    tokenizer: Any, template: str
+) -> None:
+    made = with_beginning(tokenizer, template)
+    encoder = TextEncoder(made, add_bos_token=None if "E $" in template else True, causal=True)
+    end = made.eos_token_id
+    for text in ("Tom has", "<|endoftext|>Tom has"):
+        assert encoder.encode(text).count(end) == 1
+        assert encoder.encode(text)[0] == end
+        assert encoder.encode_all([text])[text] == encoder.encode(text)
+    assert TextEncoder(made, add_bos_token=False, causal=True).encode("Tom has").count(end) == 0
+
+
+def test_an_end_that_the_tokenizer_adds_does_not_come_between(tokenizer: Any) -> None:
+    made = with_beginning(tokenizer, "E $A E")
+    encoder = TextEncoder(made, add_bos_token=None, causal=True)
+    ((context, continuation),) = encoder.encode_pairs([("Tom has", " three")], 0, causal=True)
+    bare = list(made.encode("Tom has three", add_special_tokens=False))
+    assert context + continuation == [made.eos_token_id, *bare]
+
+
+def test_pairs_are_encoded_together_also_behind_long_contexts(tokenizer: Any) -> None:
+    encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
+    assert encoder.splits_words
+    pairs = [
+        (LONG + context, rest)
+        for context in ("Answer:", "They are ", "She sa")
+        for rest in (" yes", "w it", "!")
+    ]
+    pairs += [("Tom", " has"), ("", "Tom has"), (" ", "Tom")]
+    found = encoder.encode_pairs(pairs, 0, causal=True)
+    for (context, rest), window in zip(pairs, found, strict=True):
+        stripped = context.rstrip()
+        whole = tokenizer.encode(context + rest, add_special_tokens=False)
+        own = tokenizer.encode(stripped, add_special_tokens=False)
+        if not own:
+            assert window == ([0], whole)
+        else:
+            assert window == (own, whole[len(own) :])
+    assert last_words(LONG)
+
+
+def test_a_context_of_nothing_is_the_prefix_token(make_lm: Make) -> None:
+    lm = make_lm()
+    tokens = lm.tok_encode("Tom has")
+    ((score, _),) = lm.loglikelihood([ask("loglikelihood", "", "Tom has")])
+    ((expected, _),) = lm._loglikelihood_tokens([(None, [lm.prefix_token_id], tokens)])
+    assert score == pytest.approx(expected, abs=1e-5)
+    other = make_lm(prefix_token_id=5)
+    assert other.loglikelihood([ask("loglikelihood", "", "Tom has")])[0][0] != score
+
+
+def test_what_is_too_long_keeps_its_end_and_is_counted(make_lm: Make) -> None:
+    lm = make_lm(max_length=32)
+    long, short = ask("loglikelihood", LONG, " ducks"), ask("loglikelihood", "Tom", " has")
+    found = lm.loglikelihood([long, short])
+    context = lm.tok_encode(LONG.rstrip())
+    rest = lm.tok_encode(LONG.rstrip() + "  ducks")[len(context) :]
+    kept = context[-(33 - len(rest)) :]
+    ((expected, _),) = lm._loglikelihood_tokens([(None, kept, rest)])
+    assert found[0][0] == pytest.approx(expected, abs=1e-4)
+    assert dict(lm.truncated) == {"a_task": 1}
+    right = make_lm(max_length=32, truncation_side="right")
+    assert right.loglikelihood([long])[0][0] != pytest.approx(expected, abs=1e-3)
+
+
+def test_a_stride_gives_every_token_more_before_it(make_lm: Make) -> None:
+    plain, strided = make_lm(max_length=32), make_lm(max_length=32, rolling_stride=8)
+    request = ask("loglikelihood_rolling", LONG)
+    tokens = plain.tok_encode(LONG)
+    context = [plain.prefix_token_id, *tokens]
+    expected = 0.0
+    for i in range(len(tokens)):  # token i is predicted by the window that ends with its stretch
+        end = 32 if i < 32 else min(len(tokens), 32 + ((i - 32) // 8 + 1) * 8)
+        begin = end - 32
+        with torch.no_grad():
+            logs = torch.log_softmax(
+                plain.model(torch.tensor([context[begin : i + 1]])).logits[0, -1], -1
+            )
+        expected += float(logs[tokens[i]])
+    assert strided.loglikelihood_rolling([request])[0] == pytest.approx(expected, abs=1e-2)
+    assert plain.loglikelihood_rolling([request])[0] != pytest.approx(expected, abs=1e-2)
+
+
+def test_answers_stop_exactly_before_the_first_stop_string(make_lm: Make) -> None:
+    lm = make_lm()
+    free = lm.generate_until([ask("generate_until", "Tom has", {"max_gen_toks": 30})])[0]
+    assert len(free) > 8
+    for stop in (free[3:5], free[5:9], free[7:8]):
+        settings = {"max_gen_toks": 30, "until": [stop, "never"]}
+        (found,) = lm.generate_until([ask("generate_until", "Tom has", settings)])
+        assert found == free[: free.index(stop)]
+
+
+def test_answers_do_not_depend_on_what_else_is_asked(make_lm: Make) -> None:
+    texts = ["Tom has", LONG, "A", "Mira and Tom saw", "The"]
+    for settings in (
+        {"max_gen_toks": 9, "until": ["e"]},
+        {"max_gen_toks": 9, "do_sample": True, "temperature": 0.8},
+    ):
+        asked = [ask("generate_until", text, settings) for text in texts]
+        expected = make_lm(batch_size=1).generate_until(asked)
+        assert make_lm().generate_until(asked) == expected
+        assert make_lm().generate_until(asked[::-1]) == expected[::-1]
+    repeated = make_lm().generate_until([asked[0]] * 6)
+    assert len(set(repeated)) > 1
+    assert make_lm(seed=5).generate_until([asked[0]] * 6) != repeated
+
+
+def test_settings_we_do_not_know_are_left_to_transformers(make_lm: Make, llama: Any) -> None:
+    lm = make_lm()
+    settings = {"max_gen_toks": 6, "num_beams": 3}
+    (found,) = lm.generate_until([ask("generate_until", "Tom has", settings)])
+    tokens = torch.tensor([lm.tok_encode("Tom has")])
+    expected = llama.generate(
+        tokens, max_new_tokens=6, num_beams=3, do_sample=False, pad_token_id=0
+    )
+    assert found == lm.tok_decode(expected[0, tokens.shape[1] :].tolist())
+
+
+def test_both_ways_of_generating_agree(make_lm: Make) -> None:
+    asked = [
+        ask("generate_until", text, {"max_gen_toks": 10, "until": ["x"]})
+        for text in ("Tom has", LONG, "A bird")
+    ]
+    assert make_lm(prefix_sharing=False).generate_until(asked) == make_lm().generate_until(asked)
+
+
+def test_thinking_is_cut_off(make_lm: Make) -> None:
+    lm = make_lm()
+    request = ask("generate_until", "Tom has", {"max_gen_toks": 20})
+    (free,) = lm.generate_until([request])
+    mark = free[4:7]
+    (found,) = make_lm(think_end_token=mark).generate_until([request])
+    assert found == free.split(mark)[-1].lstrip()
+
+
+def test_no_room_for_a_context_is_said(make_lm: Make) -> None:
+    with pytest.raises(ModelError, match="leaves no room for a context"):
+        make_lm().generate_until([ask("generate_until", "Tom", {"max_gen_toks": 5000})])
+
+
+def test_a_subclass_that_replaces_a_published_method_is_asked(llama: Any, tokenizer: Any) -> None:
+    from lm_eval.models.huggingface import HFLM
+
+    calls = []
+
+    class Own(HFLM):
+        def _model_call(self, inps: Any, attn_mask: Any = None, labels: Any = None) -> Any:
+            calls.append(tuple(inps.shape))
+            return super()._model_call(inps, attn_mask, labels)
+
+        def tok_encode(self, string: str, *args: Any, **kwargs: Any) -> list[int]:
+            return [3, *super().tok_encode(string, add_special_tokens=False)]
+
+    lm = Own(pretrained=llama, tokenizer=tokenizer)
+    asked = [ask("loglikelihood", "Tom", " has"), ask("loglikelihood", "Tom", " had")]
+    found = lm.loglikelihood(asked)
+    assert len(calls) >= 1
+    context = lm.tok_encode("Tom")
+    assert context[0] == 3
+    plain = HFLM(pretrained=llama, tokenizer=tokenizer)
+    expected = plain._loglikelihood_tokens(
+        [(None, context, lm.tok_encode(f"Tom{rest}")[len(context) :]) for rest in (" has", " had")]
+    )
+    assert [a for a, _ in found] == pytest.approx([b for b, _ in expected], abs=1e-4)
+
+
+def test_every_answer_is_reported_as_it_comes(make_lm: Make) -> None:
+    lm = make_lm()
+    kept: list[tuple[str, Any, Any]] = []
+    lm.set_cache_hook(type(lm.cache_hook)(lambda *what: kept.append(what)))
+    answers = lm.loglikelihood([ask("loglikelihood", "Tom", " has")])
+    assert kept == [("loglikelihood", ("Tom", " has"), answers[0])]

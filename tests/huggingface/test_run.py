@@ -1,0 +1,120 @@
+"""Whole runs: by command, by several processes, with adapters and differences."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lm_eval
+from lm_eval.models.demo.model import WEIGHTS
+from tests.huggingface.conftest import Make, ask, torch
+
+TASKS = ["demo_choice", "demo_stories"]
+
+
+@pytest.fixture(scope="module")
+def alone() -> Any:
+    options = {"pretrained": str(WEIGHTS), "dtype": "float32"}
+    return lm_eval.simple_evaluate("hf", options, TASKS, limit=12, device="cpu")
+
+
+def scores(results: Any) -> dict[str, float]:
+    return {
+        f"{task}/{key}": value
+        for task in TASKS
+        for key, value in results["results"][task].items()
+        if isinstance(value, float) and "stderr" not in key
+    }
+
+
+def test_a_run_scores_what_the_numpy_model_scores(alone: Any) -> None:
+    expected = scores(lm_eval.simple_evaluate("demo", tasks=TASKS, limit=12))
+    assert scores(alone) == pytest.approx(expected, rel=1e-4)
+    assert alone["config"]["model_num_parameters"] > 100_000
+    assert alone["truncated_requests"] == {}
+
+
+def test_processes_started_together_share_the_work_and_give_one_result(
+    alone: Any, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += ["--main_process_port", str(port), "-m", "lm_eval", "run", "--model", "hf"]
+    command += ["--model_args", f"pretrained={WEIGHTS},dtype=float32", "--limit", "12"]
+    command += ["--tasks", ",".join(TASKS), "--output_path", str(tmp_path / "out")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "out").rglob("results_*.json")
+    assert scores(json.loads(file.read_text())) == pytest.approx(scores(alone), rel=1e-5)
+    assert done.stdout.count("byte_perplexity") == 1  # one table
+
+
+def test_an_adapter_changes_the_answers_and_shares_prefixes(
+    llama: Any, make_lm: Make, tmp_path: Path, tokenizer: Any
+) -> None:
+    peft = pytest.importorskip("peft")
+    from lm_eval.models.huggingface import HFLM
+
+    base = tmp_path / "base"
+    llama.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    torch.manual_seed(1)
+    fresh = type(llama).from_pretrained(base)
+    config = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(fresh, config)
+    adapted.save_pretrained(tmp_path / "adapter")
+    lm = HFLM(pretrained=str(base), peft=str(tmp_path / "adapter"), device="cpu")
+    assert lm.ways.tree
+    asked = [ask("loglikelihood", "Tom has", f" {w}") for w in ("three", "four apples")]
+    found = lm.loglikelihood(asked)
+    plain = HFLM(pretrained=str(base), device="cpu").loglikelihood(asked)
+    expected = HFLM(pretrained=adapted.merge_and_unload(), tokenizer=tokenizer).loglikelihood(asked)
+    assert [a for a, _ in found] == pytest.approx([b for b, _ in expected], abs=1e-3)
+    assert [a for a, _ in found] != pytest.approx([b for b, _ in plain], abs=1e-3)
+
+
+def test_a_difference_is_added_to_the_weights(llama: Any, tmp_path: Path, tokenizer: Any) -> None:
+    from lm_eval.errors import ModelError
+    from lm_eval.models.huggingface import HFLM
+
+    base, delta = tmp_path / "base", tmp_path / "delta"
+    llama.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    other = type(llama).from_pretrained(base)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(0.5)
+    other.save_pretrained(delta)
+    lm = HFLM(pretrained=str(base), delta=str(delta), device="cpu")
+    for name, weight in lm.model.state_dict().items():
+        torch.testing.assert_close(weight, llama.state_dict()[name] * 1.5)
+    small = type(llama)(type(llama.config)(**{**llama.config.to_dict(), "intermediate_size": 16}))
+    small.save_pretrained(tmp_path / "small")
+    with pytest.raises(ModelError, match="belong to another model"):
+        HFLM(pretrained=str(base), delta=str(tmp_path / "small"), device="cpu")
+
+
+def test_a_model_split_over_devices_answers_alike(
+    llama: Any, make_lm: Make, tmp_path: Path, tokenizer: Any
+) -> None:
+    from lm_eval.models.huggingface import HFLM
+
+    llama.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    asked = [ask("loglikelihood", "Tom has", f" {w}") for w in ("three", "four apples")]
+    split = HFLM(pretrained=str(tmp_path), device="cpu", device_map="auto")
+    found, expected = split.loglikelihood(asked), make_lm().loglikelihood(asked)
+    assert [a for a, _ in found] == pytest.approx([b for b, _ in expected], abs=1e-4)
