@@ -229,6 +229,23 @@ def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
         assert [sorted(r.resps) for r in again[:3]] == [sorted(r.resps) for r in requests]
 
 
+def test_a_store_that_fails_stops_a_model_that_reports_one_by_one(tmp_path: Path) -> None:
+    class Slow(Counting):
+        def generate_until(self, requests: list[Instance]) -> list[str]:
+            for request in requests:
+                self.asked.append(request.args[0])
+                time.sleep(0.02)
+                self.cache_hook.add_partial("generate_until", request.args, "x" * 50_000)
+            return ["x" * 50_000] * len(requests)
+
+    lm = Slow()
+    with AnswerStore(tmp_path / "s", "m") as store:
+        store._connection.execute("PRAGMA max_page_count = 8")
+        with pytest.raises(StoreError, match="disk is full"):
+            list(answer(lm, [instance(str(i)) for i in range(500)], store))
+    assert len(lm.asked) < 400
+
+
 def test_a_model_that_is_cut_off_has_kept_what_it_reported(tmp_path: Path) -> None:
     requests = [instance(c) for c in "abcde"]
     with AnswerStore(tmp_path / "s", "m") as store:

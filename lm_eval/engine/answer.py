@@ -149,6 +149,7 @@ class _Keeper:
         self._lock = threading.Lock()
         self._reported: list[tuple[Any, Any]] = []
         self._timer: threading.Timer | None = None
+        self._failure: EvalError | None = None
 
     @cached_property
     def _waiting(self) -> dict[Any, list[bytes]]:
@@ -163,12 +164,21 @@ class _Keeper:
         """Answers reported one by one come in bursts: they are written together, and soon."""
         if kind != self._kind:
             return
+        if self._failure is not None:
+            raise self._failure
         with self._lock:
             self._reported.append((arguments, given))
             if self._timer is None:
-                self._timer = threading.Timer(SOON, self.flush)
+                self._timer = threading.Timer(SOON, self._flush_aside)
                 self._timer.daemon = True
                 self._timer.start()
+
+    def _flush_aside(self) -> None:
+        """What goes wrong beside the model's own thread is told there, at its next report."""
+        try:
+            self.flush()
+        except EvalError as error:
+            self._failure = error
 
     def flush(self) -> None:
         """Write what was reported one by one."""
