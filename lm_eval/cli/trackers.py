@@ -24,7 +24,8 @@ class Trackers:
         self._loggers: list[Any] = []
         self._hub: Any = None
         self._model = model_name(run)
-        if not (run.wandb_args or run.trackio_args or run.hf_hub_log_args):
+        asked_for = run.wandb_args or run.trackio_args or run.hf_hub_log_args
+        if not asked_for or int(os.environ.get("RANK", "0")) > 0:  # the first of several tells
             return
         from lm_eval.loggers import EvaluationTracker, TrackioLogger, WandbLogger
 
