@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -19,9 +20,11 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, Seeds
 from lm_eval.data import mirror_at
+from lm_eval.data.draw import draw
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.engine.answer import answer
-from lm_eval.engine.keys import requests_hash
+from lm_eval.engine.keys import note_digests, prompts_hash
+from lm_eval.engine.places import places_of
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.store import AnswerStore
 from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
@@ -40,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 #: Settings of the published harness that no part of this version answers to yet.
-NOT_YET = ("wandb_args", "trackio_args", "hf_hub_log_args", "check_integrity")
+NOT_YET = ("check_integrity",)
 
 
 def run_evaluation(
@@ -57,7 +60,7 @@ def run_evaluation(
             raise ConfigError(f"{name} is not part of this version yet; run without it.")
     plant_seeds(run.seed)
     manager = task_manager or TaskManager(
-        include_path=run.include_path, metadata={**run.model_args, **run.metadata}
+        include_path=run.include_path, metadata=run.metadata_of_tasks
     )
     with stages("load_tasks"), mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
@@ -68,6 +71,9 @@ def run_evaluation(
         results = evaluate_tasks(run, lm, loaded["tasks"], loaded["groups"], store, folder, stages)
     if results is not None:
         results.update(describe_run(run, lm, started))
+        if isinstance(run.model, str):
+            results["settings"] = run.settings(secrets=False)
+            results["model_identity"] = json.loads(model_identity(run, lm))
     return results
 
 
@@ -83,53 +89,66 @@ def evaluate_tasks(
     """Requests, answers, scores, results."""
     stages = stages or Stages()
     check_fit(run, lm, tasks)
+    chosen = chosen_documents(run, tasks)
     with stages("build_requests"):
         for name, task in tasks.items():
-            build_requests(run, lm, name, task)
+            build_requests(run, lm, name, task, chosen.get(name))
+            note_digests(task.instances)
+            count_tokens(lm, task)
         data = {name: task.describe_data() for name, task in sorted(tasks.items())}
         hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
     if folder is not None and getattr(lm, "rank", 0) == 0:
-        folder.begin(run.settings(), {"model": model_identity(run, lm), "tasks": hashes})
+        thinking = getattr(lm, "think_end_token", None)
+        state = {"model": model_identity(run, lm), "think_end_token": thinking, "tasks": hashes}
+        folder.begin(run.settings(), state)
+        seed = run.seed.of_model
+        folder.keep_plan({name: places_of(t.instances, seed) for name, t in tasks.items()})
     scores: dict[str, TaskScores] = {}
     doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
     requests = [request for task in tasks.values() for request in task.instances]
     answering = answer(lm, requests, store, seed=run.seed.of_model)
     while stages.timed("answer", next, answering, None) is not None:
         with stages("score"):
-            score_finished(run, lm, tasks, scores)
+            score_finished(lm, tasks, chosen, scores)
             if folder is not None and 0 < len(scores) < len(tasks):
                 folder.write_partial(summarise(scores, {}, doubt, keep_samples=False))
     if getattr(lm, "rank", 0) != 0:
         return None  # one of several processes, and not the one that collects
-    with stages("score"), keeping_answers(run, tasks):
+    with stages("score"), keeping_answers(tasks, chosen):
         results = summarise(scores, groups, doubt, run.log_samples)
     results["datasets"] = data
     results["hashes"] = hashes
     results["timings"] = stages.seconds
+    usage = lm.usage() if hasattr(lm, "usage") else None
+    if usage:
+        results["usage"] = dict(usage)
     if store is not None:
         results["answers"] = {"asked": store.written, "requests": len(requests)}
     return results
 
 
 def score_finished(
-    run: RunConfig, lm: LM, tasks: Mapping[str, Task], scores: dict[str, TaskScores]
+    lm: LM,
+    tasks: Mapping[str, Task],
+    chosen: Mapping[str, Sequence[int]],
+    scores: dict[str, TaskScores],
 ) -> None:
     """Score the tasks whose requests are all answered by now."""
-    with keeping_answers(run, tasks):
+    with keeping_answers(tasks, chosen):
         for name, task in tasks.items():
             if name not in scores and all(request.resps for request in task.instances):
-                count_tokens(lm, task)
                 thinking = getattr(lm, "think_end_token", None)
-                scores[name] = score(task, (run.samples or {}).get(name), thinking)
+                scores[name] = score(task, chosen.get(name), thinking)
 
 
 @contextmanager
-def keeping_answers(run: RunConfig, tasks: Mapping[str, Task]) -> Iterator[None]:
+def keeping_answers(
+    tasks: Mapping[str, Task], chosen: Mapping[str, Sequence[int]]
+) -> Iterator[None]:
     """Hand what the model has answered along with an error in scoring it."""
     try:
         yield
     except EvalError as error:
-        chosen = run.samples or {}
         error.answers = {name: answers_of(t, chosen.get(name)) for name, t in tasks.items()}
         raise
 
@@ -151,11 +170,16 @@ def open_store(run: RunConfig, lm: LM, folder: RunFolder | None) -> Iterator[Ans
 def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
     """By which a later run knows whether it asks the same: configuration, data, prompts."""
     return {
-        "config": hash_json(task.dump_config()),
+        "config": config_hash(task),
         # The rows alone: where they came from makes no difference.
         "data": hash_json(data.get("splits", data)),
-        "prompts": requests_hash(task.instances),
+        "prompts": prompts_hash(task.instances),
     }
+
+
+def config_hash(task: Task) -> str:
+    """A hash of all that a task's file says, and what the run has changed about it."""
+    return hash_json(task.dump_config())
 
 
 def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
@@ -169,7 +193,13 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
         if name not in loaded["tasks"]:
             known = list(loaded["tasks"])
             raise ConfigError(f"samples: {name!r} is none of the tasks.{suggestion(name, known)}")
-    for name, task in loaded["tasks"].items():
+    prepare_tasks(run, loaded["tasks"])
+    return loaded
+
+
+def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
+    """Apply the run's settings to tasks."""
+    for name, task in tasks.items():
         if run.gen_kwargs and task.get_config("output_type") == "generate_until":
             task.set_config("generation_kwargs", run.gen_kwargs, update=True)
         if run.predict_only:
@@ -182,7 +212,6 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
         elif task.get_config("num_fewshot") is None:
             task.set_config("num_fewshot", 0)
         task.set_fewshot_seed(run.seed.fewshot)
-    return loaded
 
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
@@ -222,14 +251,30 @@ def count_tokens(lm: LM, task: Task) -> None:
             request.tokens = len(encode(*request.args[:2])[1])
 
 
-def build_requests(run: RunConfig, lm: LM, name: str, task: Task) -> None:
+def chosen_documents(run: RunConfig, tasks: Mapping[str, Task]) -> Mapping[str, list[int]]:
+    """The numbers of the documents chosen or drawn, of the tasks of which not all are wanted."""
+    if run.sample is None:
+        return run.samples or {}
+    return {
+        name: draw(len(task.eval_docs), run.sample, run.sample_seed, name)
+        for name, task in tasks.items()
+    }
+
+
+def first_documents(run: RunConfig, task: Task) -> int | None:
+    """How many documents the run's limit leaves of a task."""
+    if run.limit is None or run.limit >= 1:
+        return None if run.limit is None else int(run.limit)
+    return math.ceil(len(task.eval_docs) * run.limit)
+
+
+def build_requests(
+    run: RunConfig, lm: LM, name: str, task: Task, chosen: Sequence[int] | None
+) -> None:
     """Make a task's requests for the documents the run asks for."""
-    limit = run.limit
-    if limit is not None:
-        limit = math.ceil(len(task.eval_docs) * limit) if limit < 1 else int(limit)
     task.build_all_requests(
-        limit=limit,
-        samples=run.samples.get(name) if run.samples else None,
+        limit=first_documents(run, task),
+        samples=chosen,
         system_instruction=run.system_instruction,
         apply_chat_template=bool(run.apply_chat_template),
         fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
@@ -294,6 +339,8 @@ def simple_evaluate(
     data_dir: str | None = None,
     confidence: float | None = None,
     cluster: str | None = None,
+    sample: float | None = None,
+    sample_seed: int = DEFAULT_OTHER_SEED,
 ) -> EvalResults | None:
     """Evaluate a model, by name or ready made, on tasks by name. Returns the results.
 
@@ -301,8 +348,6 @@ def simple_evaluate(
     requests costs less here than reading them back would. `data_dir` is a mirror that answers for
     the hub (docs/data.md).
     """
-    if evaluation_tracker is not None:
-        raise ConfigError("evaluation_tracker is not part of this version yet; pass none.")
     run = RunConfig(
         model=model,
         model_args=model_args,
@@ -314,6 +359,8 @@ def simple_evaluate(
         use_cache=use_cache,
         limit=limit,
         samples=samples,
+        sample=sample,
+        sample_seed=sample_seed,
         bootstrap_iters=bootstrap_iters,
         check_integrity=check_integrity,
         write_out=write_out,
@@ -330,7 +377,16 @@ def simple_evaluate(
         confidence=confidence,
         cluster=cluster,
     )
-    return run_evaluation(run, task_manager)
+    results = run_evaluation(run, task_manager)
+    if evaluation_tracker is not None and results is not None:
+        evaluation_tracker.general_config_tracker.log_experiment_args(
+            model_source=results["model_source"],
+            model_args=run.model_args,
+            system_instruction=system_instruction,
+            chat_template=results["chat_template"],
+            fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
+        )
+    return results
 
 
 def evaluate(

@@ -40,7 +40,13 @@ MAY_USE = {
     "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters"},
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
     "evaluator": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "models", "scoring", "results"},
-    "cli": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "models", "evaluator", "results"},
+    "rescore": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "engine", "scoring", "results", "evaluator"},
+    "loggers": FOUNDATION | {"config", "results"},
+    "cli": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "models", "evaluator", "rescore", "results", "loggers"},
 }
 
 #: Windows: modules that only show what lives elsewhere.

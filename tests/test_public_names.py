@@ -172,7 +172,11 @@ def test_the_entry_points_take_the_published_parameters() -> None:
     import lm_eval
 
     for function, published, ours in (
-        (lm_eval.simple_evaluate, SIMPLE_EVALUATE, ["data_dir", "confidence", "cluster"]),
+        (
+            lm_eval.simple_evaluate,
+            SIMPLE_EVALUATE,
+            ["data_dir", "confidence", "cluster", "sample", "sample_seed"],
+        ),
         (lm_eval.evaluate, EVALUATE, ["confidence", "cluster"]),
     ):
         assert list(inspect.signature(function).parameters) == [*published, *ours]

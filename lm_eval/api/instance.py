@@ -24,7 +24,8 @@ class Instance:
     `(context, generation settings)`. `resps` holds one answer a repeat; `filtered_resps` what each
     filter pipeline made of them, and `extraction_failed` the pipelines that found nothing in them.
     Where thinking text was cut from the answers, `thinking` holds it and `conclusions` the rest,
-    one a repeat. `tokens` is the length of the continuation, where a metric asks for it.
+    one a repeat. `tokens` is the length of the continuation, where a metric asks for it; `digest`
+    is what the request is known by where answers are kept.
     `metadata` is `(task name, document number, repeats)`.
     """
 
@@ -44,6 +45,7 @@ class Instance:
     thinking: list[str] | None = None
     conclusions: list[Any] | None = None
     tokens: int | None = None
+    digest: bytes | None = None
 
     def __post_init__(self) -> None:
         self.task_name, self.doc_id, self.repeats = self.metadata

@@ -141,6 +141,15 @@ class LM(abc.ABC):
         """The text of the chat template in use, to be kept with the results."""
         return ""
 
+    def usage(self) -> dict[str, int]:
+        """What the model has been through so far, for the results; override to tell.
+
+        `tokens_in` it was given and `tokens_out` it wrote, `tokens_shared` of those given that
+        were not computed because another request had them, `truncated` requests that did not fit
+        its window, `failed` requests that got no answer. What is not known is left out.
+        """
+        return {}
+
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
         self.cache_hook = cache_hook
 

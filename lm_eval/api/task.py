@@ -20,8 +20,8 @@ from lm_eval.api.registry import get_metric, get_metric_aggregation, is_higher_b
 from lm_eval.config.task import TASK_FIELDS, TaskConfig
 from lm_eval.data import Origin, as_dataset_dict, load_splits
 from lm_eval.data.fingerprint import describe_documents
-from lm_eval.errors import ConfigError, DataError, EvalError, whence
-from lm_eval.filters import build_filter_ensemble
+from lm_eval.errors import ConfigError, DataError, EvalError, suggestion, whence
+from lm_eval.filters import build_filter_ensemble, build_pipelines
 from lm_eval.metrics import documents
 from lm_eval.metrics.aggregations import bits_per_byte, mean, weighted_perplexity
 
@@ -346,6 +346,23 @@ class Task(abc.ABC):
         self.aggregation = lambda: {metric_name: aggregation}  # type: ignore[method-assign]
         self.higher_is_better = lambda: {metric_name: bool(is_higher_better(metric_name))}  # type: ignore[method-assign]
         self._config.metric_list = [{"metric": metric_name}]
+
+    def override_filters(self, pipelines: list[dict[str, Any]]) -> None:
+        """Put these filter pipelines in the place of the task's own."""
+        self._filters = build_pipelines(pipelines)
+        self._config.filter_list = pipelines
+
+    def override_metrics(self, names: Sequence[str]) -> None:
+        """Report these metrics alone."""
+        known, better = self.aggregation(), self.higher_is_better()
+        for name in names:
+            if name not in known:
+                raise ConfigError(
+                    f"task {self.task_name!r} measures no {name!r}.{suggestion(name, known)} "
+                    f"It measures: {', '.join(known)}."
+                )
+        self.aggregation = lambda: {name: known[name] for name in names}  # type: ignore[method-assign]
+        self.higher_is_better = lambda: {name: better[name] for name in names}  # type: ignore[method-assign]
 
     # -- configuration ------------------------------------------------------------------------
 

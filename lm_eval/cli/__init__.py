@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
-from lm_eval.cli import fetch, ls, packs, resume, run, show, validate
+from lm_eval.cli import fetch, ls, packs, reproduce, resume, run, score, show, validate
 from lm_eval.errors import EvalError
 
 COMMANDS = {
     "run": run,
     "resume": resume,
+    "score": score,
+    "reproduce": reproduce,
     "ls": ls,
     "list": ls,
     "show": show,
@@ -30,6 +32,8 @@ examples:
   lm-eval run --model demo --tasks demo            the embedded model on the embedded benchmark
   lm-eval ls tasks                                 every task, group and tag
   lm-eval show demo_choice --num_fewshot 2         what the model will be asked, to the letter
+  lm-eval resume out                               go on with a run that was cut off
+  lm-eval score out --filter strict                other filters or metrics, without the model
   lm-eval validate --tasks my_task --include_path ./my_tasks
 
 Without a command `run` is meant: lm-eval --model demo --tasks demo.

@@ -39,6 +39,25 @@ def add_prompt_options(parser: Any) -> None:
     add_table(parser, "--metadata", help="values for tasks that ask for them")
 
 
+def add_uncertainty(parser: Any) -> None:
+    """How sure the numbers are, and how that is told."""
+    parser.add_argument("--bootstrap_iters", type=int, metavar="N", help="resamples for errors")
+    parser.add_argument(
+        "--confidence", type=float, metavar="SHARE", help="show intervals of this confidence: 0.95"
+    )
+    parser.add_argument(
+        "--cluster", metavar="COLUMN", help="documents alike in this column err together"
+    )
+
+
+def add_samples_format(parser: Any) -> None:
+    parser.add_argument(
+        "--samples_format",
+        choices=("jsonl", "zst", "parquet"),
+        help="jsonl as published, or a row a document, compressed",
+    )
+
+
 def add_table(parser: Any, *names: str, help: str) -> None:
     parser.add_argument(*names, nargs="+", metavar="KEY=VALUE", help=help)
 

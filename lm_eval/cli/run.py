@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,9 @@ from lm_eval.cli.options import (
     add_data_dir,
     add_include_path,
     add_prompt_options,
+    add_samples_format,
     add_table,
+    add_uncertainty,
     include_paths,
 )
 
@@ -49,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", "-L", type=float, metavar="N", help="the first N documents, or a share below 1"
     )
     group.add_argument(
+        "--sample", type=float, metavar="N", help="N documents of each task, drawn by a seed"
+    )
+    group.add_argument("--sample_seed", type=int, metavar="N", help="the seed of that draw (1234)")
+    group.add_argument(
         "--samples", "-E", metavar="JSON", help="document numbers by task: '{\"task\": [0, 3]}'"
     )
     group.add_argument("--batch_size", "-b", metavar="N", help="requests at once, or 'auto'")
@@ -71,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output_path", "-o", metavar="PATH", help="a folder, or a .json file, for the results"
     )
     _flag(group, "--log_samples", "-s", help="write every prompt, answer and score too")
+    add_samples_format(group)
     _flag(group, "--predict_only", "-x", help="answers only, no scores")
     _flag(group, "--write_out", "-w", help="log each task's first prompt")
     _flag(group, "--show_config", help="print the full results as JSON")
@@ -82,13 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seed", metavar="N", help="one seed, or random,numpy,torch,fewshot (0,1234,1234,1234)"
     )
-    group.add_argument("--bootstrap_iters", type=int, metavar="N", help="resamples for errors")
-    group.add_argument(
-        "--confidence", type=float, metavar="SHARE", help="show intervals of this confidence: 0.95"
-    )
-    group.add_argument(
-        "--cluster", metavar="COLUMN", help="documents alike in this column err together"
-    )
+    add_uncertainty(group)
     _flag(group, "--check_integrity", help="check the tasks first")
     _flag(group, "--trust_remote_code", help="let the hub's code run")
     _flag(group, "--confirm_run_unsafe_code", help="let tasks run code the model wrote")
@@ -113,6 +114,14 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def run_and_report(run: RunConfig) -> None:
     """Evaluate, print the table and write the files."""
+    run_and_save(run, report)
+
+
+def run_and_save(
+    run: RunConfig, show: Callable[[RunConfig, EvalResults], None] | None = None
+) -> EvalResults | None:
+    """Evaluate and write the files; `show` is called before they are written."""
+    from lm_eval.cli.trackers import Trackers
     from lm_eval.errors import ConfigError
     from lm_eval.evaluator import run_evaluation
     from lm_eval.results.files import check_writable, save
@@ -122,23 +131,30 @@ def run_and_report(run: RunConfig) -> None:
     if run.log_samples and not run.output_path:
         raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
     if run.output_path is None:
+        trackers = Trackers(run)
         with answers_kept(None):
-            report(run, run_evaluation(run))
-        return
+            results = run_evaluation(run)
+        if results is not None and show is not None:
+            show(run, results)
+        trackers.log(results, None, None)
+        return results
     folder = RunFolder.of(run.output_path, model_name(run))
     if int(os.environ.get("RANK", "0")) > 0:  # one of several processes; the first has the folder
-        run_evaluation(run, folder=folder)
-        return
+        return run_evaluation(run, folder=folder)
     check_writable(run.output_path)
     with folder.held(), answers_kept(folder.path):
+        trackers = Trackers(run)
         results = run_evaluation(run, folder=folder)
         if results is None:
-            return
+            return None
         samples = results.pop("samples", None)
-        report(run, results)
-        written = save(results, run.output_path, model_name(run), samples)
+        if show is not None:
+            show(run, results)
+        written = save(results, run.output_path, model_name(run), samples, run.samples_format)
         folder.finish(written)
     print(f"lm-eval: results written to {written}", file=sys.stderr)
+    trackers.log(results, samples, written)
+    return results
 
 
 @contextmanager
@@ -159,12 +175,10 @@ def answers_kept(folder: Path | None) -> Iterator[None]:
         raise type(error)(f"{error} Every answer is kept, {kept}.") from error
 
 
-def report(run: RunConfig, results: EvalResults | None) -> None:
+def report(run: RunConfig, results: EvalResults) -> None:
     """The table on standard output."""
     from lm_eval.results.table import make_table
 
-    if results is None:
-        return
     if run.show_config:
         from lm_eval.results.serialise import handle_non_serializable
 

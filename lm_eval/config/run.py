@@ -63,6 +63,9 @@ class Seeds:
         return number
 
 
+#: Arguments that are secrets: they open a door and change nothing behind it.
+SECRETS = {"api_key", "token", "auth_token", "hf_token"}
+
 #: Settings that are tables, and may be written `key=value,key=value`.
 _TABLES = (
     "model_args",
@@ -88,12 +91,15 @@ class RunConfig:
     device: str | None = None
     limit: float | None = None
     samples: Any = None
+    sample: float | None = None
+    sample_seed: int = DEFAULT_OTHER_SEED
     use_cache: str | None = None
     fresh: bool = False
     cache_requests: Any = None
     check_integrity: bool = False
     write_out: bool = False
     log_samples: bool = False
+    samples_format: str = "jsonl"
     output_path: str | None = None
     predict_only: bool = False
     system_instruction: str | None = None
@@ -123,8 +129,13 @@ class RunConfig:
         self.samples = self._read_samples()
         self.log_samples = self.log_samples or self.predict_only
         self._check_numbers()
-        if self.limit is not None and self.samples is not None:
-            raise ConfigError("limit and samples exclude each other: give one of them.")
+        chosen = [n for n in ("limit", "samples", "sample") if getattr(self, n) is not None]
+        if len(chosen) > 1:
+            raise ConfigError(f"{' and '.join(chosen)} exclude each other: give one of them.")
+        if self.samples_format not in ("jsonl", "zst", "parquet"):
+            raise ConfigError(
+                f"samples_format must be jsonl, zst or parquet, not {self.samples_format!r}."
+            )
         if self.fewshot_as_multiturn and not self.apply_chat_template:
             raise ConfigError("fewshot_as_multiturn needs apply_chat_template.")
         if self.fewshot_as_multiturn is None:
@@ -144,13 +155,16 @@ class RunConfig:
             raise ConfigError(f"{name}: {error}") from error
 
     def _check_numbers(self) -> None:
-        if self.limit is not None:
-            self.limit = _number("limit", self.limit)
-            if self.limit <= 0:
+        for name in ("limit", "sample"):
+            if getattr(self, name) is None:
+                continue
+            setattr(self, name, number := _number(name, getattr(self, name)))
+            if number <= 0:
                 raise ConfigError(
-                    f"limit must be positive, not {self.limit:g}: a number of documents, "
+                    f"{name} must be positive, not {number:g}: a number of documents, "
                     "or a share of them below 1."
                 )
+        self.sample_seed = int(_number("sample_seed", self.sample_seed))
         if self.confidence is not None:
             self.confidence = _number("confidence", self.confidence, "a share such as 0.95")
             if not 0 < self.confidence < 1:
@@ -207,15 +221,27 @@ class RunConfig:
                 specs.append(spec)
         return list(specs)
 
-    def settings(self) -> dict[str, Any]:
-        """Everything needed to make this run again, as plain data; paths that stay true."""
+    @property
+    def metadata_of_tasks(self) -> dict[str, Any]:
+        """What tasks are told of the run. It ends up in the results, so no secret is part of it."""
+        open_to_all = {k: v for k, v in self.model_args.items() if k not in SECRETS}
+        return {**open_to_all, **self.metadata}
+
+    def settings(self, secrets: bool = True) -> dict[str, Any]:
+        """Everything needed to make this run again, as plain data; paths that stay true.
+
+        Without secrets it is fit to be shown around.
+        """
         if not isinstance(self.model, str):
             raise ConfigError("a run with a ready-made model object cannot be recorded.")
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         seeds = self.seed
         plain["seed"] = [seeds.random, seeds.numpy, seeds.torch, seeds.fewshot]
-        for name in ("include_path", "data_dir", "output_path"):
+        for name in ("include_path", "data_dir", "output_path", "use_cache"):
             plain[name] = _absolute(plain[name])
+        plain["tasks"] = [_absolute(t) if _is_file(t) else t for t in self.task_list]
+        for name in _TABLES if not secrets else ():
+            plain[name] = {k: v for k, v in plain[name].items() if k not in SECRETS}
         del plain["fresh"]  # whoever makes the run again wants the answers it left
         default = RunConfig()
         return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}
@@ -247,6 +273,11 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     if not math.isfinite(number):
         raise ConfigError(f"{name} must be {expected}, not {value!r}.")
     return number
+
+
+def _is_file(spec: Any) -> bool:
+    """Whether a task is asked for by its file, whose place must be known from anywhere."""
+    return isinstance(spec, str) and spec.endswith((".yaml", ".yml")) and Path(spec).is_file()
 
 
 def _absolute(path: Any) -> Any:

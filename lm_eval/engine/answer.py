@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.model import CacheHook
-from lm_eval.engine.keys import key_maker
+from lm_eval.engine.keys import note_digests, request_keys
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import EvalError, ModelError
 
@@ -26,21 +27,23 @@ SOON = 0.05
 
 def answer(
     lm: LM,
-    requests: Iterable[Instance],
+    requests: Sequence[Instance],
     store: AnswerStore | None = None,
     seed: object = None,
 ) -> Iterator[str]:
     """Ask all requests of one kind together, each as often as it has repeats; name the kind done.
 
     With a store, only what it lacks is asked, and every answer is in it the moment the model
-    reports it. `seed` is what sampled answers belong to. Where several processes cooperate, each
-    asks a share, and the first collects the answers.
+    reports it; requests are known there by their digests. `seed` is what sampled answers belong to.
+    Where several processes cooperate, each asks a share, and the first collects the answers.
     """
     by_kind: dict[str, list[Instance]] = defaultdict(list)
     for request in requests:
         by_kind[request.request_type].extend([request] * (request.repeats or 1))
+    if store is not None:
+        note_digests(request for request in requests if request.digest is None)
     for kind, asked in by_kind.items():
-        keys = None if store is None else request_keys(kind, asked, seed)
+        keys = None if store is None else request_keys(asked, seed)
         if getattr(lm, "world_size", 1) > 1:
             answers = _ask_share(lm, kind, asked, store, keys)
         else:
@@ -106,68 +109,76 @@ def _obtain(
         return answers
     # Requests that are the same throughout are asked once.
     first = {key if (key := keys[i]) is not None else i: i for i in reversed(missing)}
-    once = sorted(first.values())
-    keeper = _Keeper(kind, store, [(asked[i].args, keys[i]) for i in once])
+    once = missing if len(first) == len(missing) else sorted(first.values())
+    wanted = asked if len(once) == len(asked) else [asked[i] for i in once]
+    keeper = _Keeper(kind, store, wanted, [keys[i] for i in once])
     lm.set_cache_hook(CacheHook(keeper.keep, keeper.keep_batch))
     try:
-        given = _ask(lm, kind, [asked[i] for i in once])
+        given = _ask(lm, kind, wanted)
     finally:
         lm.set_cache_hook(CacheHook())
         keeper.flush()
-    keeper.finish(given)
-    of_key = {keys[i]: value for i, value in zip(once, given, strict=True)}
-    unkeyed = dict(zip(once, given, strict=True))
-    for i in missing:
-        answers[i] = unkeyed[i] if keys[i] is None else of_key[keys[i]]
+    given = keeper.finish(given)
+    if len(once) == len(asked):
+        return given
+    for i, value in zip(once, given, strict=True):
+        answers[i] = value
+    if len(once) < len(missing):
+        for i in missing:
+            key = keys[i]
+            answers[i] = answers[i if key is None else first[key]]
     return answers
-
-
-def request_keys(kind: str, asked: Sequence[Instance], seed: object) -> list[bytes | None]:
-    """A key for each request; a repeated one, which stands here several times, is numbered."""
-    make = key_maker(kind, seed)
-    keys: list[bytes | None] = []
-    last, repeat = None, 0
-    for request in asked:
-        repeat = repeat + 1 if request is last else 0
-        last = request
-        keys.append(make(request.args, repeat))
-    return keys
 
 
 class _Keeper:
     """Writes answers to the store as the model reports them.
 
     A model reports `(arguments, answer)`, perhaps in an order of its own; which repeat of a
-    request it means is not said and does not matter.
+    request it means is not said, and settled when it returns.
     """
 
     def __init__(
         self,
         kind: str,
         store: AnswerStore,
-        asked: Sequence[tuple[tuple[Any, ...], bytes | None]],
+        asked: Sequence[Instance],
+        keys: Sequence[bytes | None],
     ) -> None:
-        self._kind, self._store = kind, store
-        self._keys = [key for _, key in asked]
-        self._waiting: dict[Any, list[bytes]] = {}
-        for arguments, key in reversed(asked):
-            if key is not None:
-                self._waiting.setdefault(_handle(arguments), []).append(key)
-        self._kept: set[bytes] = set()
+        self._kind, self._store, self._asked, self._keys = kind, store, asked, keys
+        self._kept: dict[bytes, Any] = {}
         self._lock = threading.Lock()
         self._reported: list[tuple[Any, Any]] = []
         self._timer: threading.Timer | None = None
+        self._failure: EvalError | None = None
+
+    @cached_property
+    def _waiting(self) -> dict[Any, list[bytes]]:
+        """Keys by what a report will be recognised by; made when the first one comes."""
+        waiting: dict[Any, list[bytes]] = {}
+        for request, key in zip(reversed(self._asked), reversed(self._keys), strict=True):
+            if key is not None:
+                waiting.setdefault(_handle(request.args), []).append(key)
+        return waiting
 
     def keep(self, kind: str, arguments: Any, given: Any) -> None:
         """Answers reported one by one come in bursts: they are written together, and soon."""
         if kind != self._kind:
             return
+        if self._failure is not None:
+            raise self._failure
         with self._lock:
             self._reported.append((arguments, given))
             if self._timer is None:
-                self._timer = threading.Timer(SOON, self.flush)
+                self._timer = threading.Timer(SOON, self._flush_aside)
                 self._timer.daemon = True
                 self._timer.start()
+
+    def _flush_aside(self) -> None:
+        """What goes wrong beside the model's own thread is told there, at its next report."""
+        try:
+            self.flush()
+        except EvalError as error:
+            self._failure = error
 
     def flush(self) -> None:
         """Write what was reported one by one."""
@@ -193,18 +204,26 @@ class _Keeper:
                 keys.append(waiting.pop())
                 answers.append(_plain(self._kind, value))
         self._store.add(self._kind, keys, answers)
-        self._kept.update(keys)
+        self._kept.update(zip(keys, answers, strict=True))
 
-    def finish(self, given: Sequence[Any]) -> None:
-        """Keep what the model did not report while it was at it."""
-        left = [
-            (key, _plain(self._kind, value))
-            for key, value in zip(self._keys, given, strict=True)
-            if key is not None and key not in self._kept
-        ]
-        if left:
-            keys, answers = zip(*left, strict=True)
-            self._store.add(self._kind, keys, answers)
+    def finish(self, given: Sequence[Any]) -> list[Any]:
+        """Keep what the model did not report while it was at it, or returned otherwise: repeats
+        may have been reported in another order. All answers as they are kept, so that scores are
+        the same whether they come from the model or from the store.
+        """
+        plain = [_plain(self._kind, value) for value in given]
+        keys: Sequence[Any] = self._keys
+        left: Sequence[Any] = plain
+        if self._kept or None in keys:
+            kept = self._kept.get
+            late = [
+                i
+                for i, (key, answer) in enumerate(zip(keys, plain, strict=True))
+                if key is not None and kept(key, MISSING) != answer
+            ]
+            keys, left = [keys[i] for i in late], [plain[i] for i in late]
+        self._store.add(self._kind, keys, left)
+        return plain
 
 
 def _handle(arguments: Any) -> Any:
@@ -214,9 +233,13 @@ def _handle(arguments: Any) -> Any:
 
 
 def _plain(kind: str, given: Any) -> Any:
+    """An answer in the types it will be read back in."""
     if kind != "loglikelihood":
         return given if isinstance(given, str) else float(given)
-    return (float(given[0]), bool(given[1]))
+    value, greedy = given
+    if type(given) is tuple and type(value) is float and type(greedy) is bool:
+        return given
+    return (float(value), bool(greedy))
 
 
 def _ask(lm: LM, kind: str, asked: list[Instance]) -> list[Any]:

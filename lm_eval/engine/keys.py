@@ -1,14 +1,16 @@
 """What makes two requests the same request: kind, exact arguments, repeat, and seed where sampled.
 
-The key says nothing of the model; the store keeps every model's answers apart. xxHash is a
-checksum, not a seal: keys tell requests apart, they do not keep anybody from forging one.
+A digest stands for what is asked; a key adds which repeat of it is meant and, where the answer is
+drawn, by which seed. Neither says anything of the model; the store keeps every model's answers
+apart. xxHash is a checksum, not a seal: keys tell requests apart, they do not keep anybody from
+forging one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import xxhash
 
@@ -18,59 +20,71 @@ if TYPE_CHECKING:
 #: Bytes of a key.
 SIZE = 16
 
-Arguments = Sequence[Any]
+_digest: Callable[[bytes], bytes] = xxhash.xxh3_128_digest
 
 
-def key_maker(kind: str, seed: object) -> Callable[[Arguments, int], bytes | None]:
-    """A function from a request's arguments and the number of its repeat to its key.
+def note_digests(requests: Iterable[Instance]) -> None:
+    """Note in every request the digest of its kind and arguments.
 
-    It gives None for arguments that have no exact text form, an image for instance; such requests
-    are asked every time. Requests of one document come one after another and mostly share their
+    Arguments that have no exact text form, an image for instance, have none; such requests are
+    asked every time. Requests of one document come one after another and mostly share their
     context, so the last one's hash is kept at hand.
     """
-    opening = kind.encode()
-    digest = xxhash.xxh3_128_digest
-    last: str | None = None
-    last_hash = b""
-
-    def key(arguments: Arguments, repeat: int = 0) -> bytes | None:
-        nonlocal last, last_hash
-        context = arguments[0]
-        if context is not last:
-            if not isinstance(context, str):
-                return None
-            last = context
-            last_hash = opening + digest(context.encode("utf-8", "surrogatepass"))
-        rest = last_hash
-        for argument in arguments[1:]:
-            if isinstance(argument, str):
-                rest += argument.encode("utf-8", "surrogatepass")
-            else:
-                try:
-                    rest += _settings(argument, seed)
-                except (TypeError, ValueError):
-                    return None
-        return digest(rest if not repeat else rest + b"\x00repeat %d" % repeat)
-
-    return key
-
-
-def requests_hash(requests: Iterable[Instance]) -> str:
-    """One hash for all requests of a task, in order: it changes with any character of them."""
-    makers: dict[str, Callable[[Arguments, int], bytes | None]] = {}
-    total = xxhash.xxh3_128()
+    kind, context, opening = "", cast("Any", None), b""
+    digest = _digest
     for request in requests:
-        kind = request.request_type
-        if kind not in makers:
-            makers[kind] = key_maker(kind, None)
-        total.update(makers[kind](request.args, 0) or repr(request.args).encode())
-    return total.hexdigest()
+        arguments = request.arguments if type(request.arguments) is tuple else request.args
+        if arguments[0] is not context or request.request_type != kind:
+            kind, context = request.request_type, arguments[0]
+            opening = kind.encode() + digest(_text(context)) if isinstance(context, str) else b""
+        if len(arguments) == 2 and type(arguments[1]) is str:  # nearly all of them
+            asked = opening + arguments[1].encode("utf-8", "surrogatepass")
+            request.digest = digest(asked) if opening else None
+            continue
+        try:
+            rest = (_text(part) if type(part) is str else _table(part) for part in arguments[1:])
+            request.digest = digest(opening + b"".join(rest)) if opening else None
+        except (TypeError, ValueError):
+            request.digest = None
 
 
-def _settings(settings: Any, seed: object) -> bytes:
-    """Generation settings in one spelling, and the seed where the answer is drawn by it."""
-    text = json.dumps(settings, sort_keys=True, ensure_ascii=True)
-    return f"\x00{text}{seed if is_sampled(settings) else ''}".encode()
+def request_keys(asked: Iterable[Instance], seed: object) -> list[bytes | None]:
+    """A key for each request; a repeated one, which stands here several times, is numbered."""
+    keys: list[bytes | None] = []
+    last, repeat = None, 0
+    drawn_by = f"\x00seed {seed}".encode()
+    for request in asked:
+        digest = request.digest
+        if request is last:
+            repeat += 1
+        else:
+            last, repeat = request, 0
+        if digest is not None and (repeat or request.request_type == "generate_until"):
+            if _is_drawn(request):
+                digest = _digest(digest + drawn_by)
+            if repeat:
+                digest = _digest(digest + b"\x00repeat %d" % repeat)
+        keys.append(digest)
+    return keys
+
+
+def prompts_hash(requests: Sequence[Instance]) -> str:
+    """One hash for all requests of a task, in order: it changes with any character of them."""
+    parts = [r.digest if r.digest is not None else repr(r.args).encode() for r in requests]
+    return str(xxhash.xxh3_128_hexdigest(b"".join(parts)))
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _table(settings: Any) -> bytes:
+    """Generation settings in one spelling."""
+    return b"\x00" + json.dumps(settings, sort_keys=True, ensure_ascii=True).encode()
+
+
+def _is_drawn(request: Instance) -> bool:
+    return any(is_sampled(part) for part in request.args[1:])
 
 
 def is_sampled(settings: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
@@ -32,12 +33,16 @@ FORMAT = 1
 #: Seconds between two commits that wait for the disk itself.
 SYNC_EVERY = 1.0
 
-_LAYOUT = """
+_LAYOUT = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS models (id INTEGER PRIMARY KEY, identity TEXT UNIQUE NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
     model INTEGER NOT NULL, kind TEXT NOT NULL, keys BLOB NOT NULL, answers BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS answers_of_model ON answers (model);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {FORMAT};
+COMMIT;
 """
 
 #: Stands for an answer that is not there.
@@ -47,22 +52,23 @@ MISSING: Any = object()
 class AnswerStore:
     """The answers of one model in a file that may hold others' too."""
 
-    def __init__(self, path: str | Path, identity: str) -> None:
+    def __init__(self, path: str | Path, identity: str, read_only: bool = False) -> None:
         self.path = Path(path)
         self.written = 0
         self._answers: dict[bytes, Any] = {}
-        self._synced = 0.0
+        self._synced = time.monotonic()
         self._read_up_to = 0
-        self._connection = _connect(self.path)
+        self._connection = _connect(self.path, read_only)
         try:
-            with self._connection:
-                self._connection.execute(
-                    "INSERT OR IGNORE INTO models (identity) VALUES (?)", (identity,)
-                )
+            if not read_only:
+                with self._connection:
+                    self._connection.execute(
+                        "INSERT OR IGNORE INTO models (identity) VALUES (?)", (identity,)
+                    )
             found = self._connection.execute(
                 "SELECT id FROM models WHERE identity = ?", (identity,)
             ).fetchone()
-            self._model = int(found[0])
+            self._model = int(found[0]) if found else -1
             self.refresh()
         except sqlite3.Error as error:
             self._connection.close()
@@ -132,12 +138,26 @@ class AnswerStore:
         self.close()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
     try:
+        if read_only:
+            return _checked(path, _open_to_read(path), read_only)
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise _told(path, error) from error
+    return _checked(path, connection, read_only)
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """Without leaving a trace; where nobody may write, no other process can be writing either."""
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no store of answers.")
+    still = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True, timeout=60.0)
+
+
+def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sqlite3.Connection:
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         layout = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -149,11 +169,13 @@ def _connect(path: Path) -> sqlite3.Connection:
                 f"{path}: was written by a newer version of lm_eval (format {layout}, this one "
                 f"reads up to {FORMAT}). Use that version, or another file."
             )
+        if read_only:
+            return connection
+        # Nothing here is worth waiting for the disk; the first answers that do take it along.
+        connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA journal_mode = WAL")
         if empty:
             connection.executescript(_LAYOUT)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
         return connection
     except sqlite3.Error as error:
         connection.close()
@@ -186,14 +208,11 @@ def _told(path: Path, error: Exception) -> StoreError:
 
 def _pack(kind: str, answers: Sequence[Any]) -> bytes:
     """Numbers as they stand in memory, so that they come back exactly; anything else as JSON."""
-    if kind == "loglikelihood" and all(type(a) is tuple and len(a) == 2 for a in answers):
-        values, greedy = zip(*answers, strict=True)
-        if all(type(value) is float for value in values):
-            return (
-                b"P"
-                + np.array(values, dtype="<f8").tobytes()
-                + np.array(greedy, dtype=np.uint8).tobytes()
-            )
+    if kind == "loglikelihood" and set(map(type, answers)) == {tuple}:
+        # Not by zip(*answers): so many iterators would set off the garbage collector.
+        values, greedy = [a[0] for a in answers], [a[1] for a in answers]
+        if set(map(type, values)) == {float}:
+            return b"P" + np.array(values, dtype="<f8").tobytes() + bytes(greedy)
     return b"J" + json.dumps(answers, default=float).encode()
 
 

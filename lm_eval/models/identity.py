@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.model import LM
-from lm_eval.config.run import RunConfig
+from lm_eval.config.run import SECRETS, RunConfig
 from lm_eval.errors import ConfigError
 
 #: Arguments that change the speed and not the answer.
@@ -29,8 +29,6 @@ _SPEED = {
     "timeout",
     "prefix_sharing",
 }
-#: Arguments that are secrets: they open a door and change nothing behind it.
-_SECRET = {"api_key", "token", "auth_token", "hf_token"}
 #: Of a folder's many files, so many are looked at; weights come first by size.
 _MOST_FILES = 1000
 
@@ -44,7 +42,7 @@ def model_identity(run: RunConfig, lm: LM) -> str:
             "another of its class. Give the class a method `identity` that returns a dictionary "
             "of what it is made of, or pass the model by name and arguments."
         )
-    arguments = {k: v for k, v in run.model_args.items() if k not in _SPEED | _SECRET}
+    arguments = {k: v for k, v in run.model_args.items() if k not in _SPEED | SECRETS}
     described = {
         "model": run.model if isinstance(run.model, str) else None,
         "class": f"{type(lm).__module__}.{type(lm).__qualname__}",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +48,41 @@ def describe_environment() -> dict[str, Any]:
         *(f"{name}: {version}" for name, version in versions.items() if version),
     ]
     return {
+        "hardware": describe_hardware(),
+        "libraries": {name: version for name, version in versions.items() if version},
         "git_hash": git_hash(),
         "pretty_env_info": "\n".join(lines),
         "transformers_version": versions["transformers"] or "N/A",
         "lm_eval_version": __version__,
         "upper_git_hash": git_hash(Path.cwd().parent),
     }
+
+
+def describe_hardware() -> dict[str, Any]:
+    """The machine: processor, memory, and the accelerators that a model has brought to light."""
+    described: dict[str, Any] = {
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+    }
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        described["memory_gib"] = round(memory / 2**30, 1)
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # never imported for this
+    if cuda is not None and cuda.is_available():
+        count = cuda.device_count()
+        described["accelerators"] = [cuda.get_device_name(i) for i in range(count)]
+    return described
+
+
+def _processor() -> str:
+    """What the system calls the processor; the standard library knows its family alone."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        named = []
+    return named[0] if named else platform.processor()
 
 
 def describe_tokenizer(lm: Any) -> dict[str, Any]:

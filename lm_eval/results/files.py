@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lm_eval.errors import OutputError
-from lm_eval.results.samples import sample_line, task_hash
+from lm_eval.results.names import sanitize_model_name as sanitize_model_name
+from lm_eval.results.sample_log import ENDINGS, write_log
+from lm_eval.results.samples import task_hash
 from lm_eval.results.serialise import handle_non_serializable
-
-
-def sanitize_model_name(model_name: str) -> str:
-    """A model's name as a folder name."""
-    return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model_name)
 
 
 def check_writable(output_path: str | Path) -> None:
@@ -45,6 +42,7 @@ def save(
     output_path: str | Path,
     model_name: str,
     samples: Mapping[str, list[dict[str, Any]]] | None = None,
+    samples_format: str = "jsonl",
 ) -> Path:
     """Write `results_<time>.json`, and `samples_<task>_<time>.jsonl` where samples are given.
 
@@ -63,10 +61,12 @@ def save(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
-            file = folder / f"samples_{sanitize_model_name(name)}_{stamp}.jsonl"
+            end = ENDINGS[samples_format]
+            file = folder / f"samples_{sanitize_model_name(name)}_{stamp}{end}"
             while file.exists():  # two names may be one after what files cannot hold is replaced
                 file = file.with_name(f"_{file.name}")
-            write_atomically(file, (sample_line(sample) + "\n" for sample in logged))
+            with atomic_file(file) as opened:
+                write_log(opened, logged, samples_format)
         text = json.dumps(
             {**results, "task_hashes": hashes},
             indent=2,
@@ -94,14 +94,14 @@ def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
     return folder
 
 
-def write_atomically(path: Path, parts: Iterable[str]) -> None:
-    """Write beside the file, then rename: a reader sees all of it or none."""
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes its name when it is whole: a reader sees all of it or none."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        # Half of a character pair cannot be written as UTF-8; JSON can spell it.
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.writelines(parts)
+        with os.fdopen(handle, "wb") as file:
+            yield file
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -109,6 +109,13 @@ def write_atomically(path: Path, parts: Iterable[str]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, parts: Iterable[str]) -> None:
+    """Write text, wholly or not at all."""
+    with atomic_file(path) as file:
+        # Half of a character pair cannot be written as UTF-8; JSON can spell it.
+        file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 
 
 def _folder(path: Path) -> Path:

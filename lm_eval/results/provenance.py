@@ -6,7 +6,7 @@ import time
 from typing import Any, cast
 
 from lm_eval.api.model import LM
-from lm_eval.config.run import RunConfig
+from lm_eval.config.run import SECRETS, RunConfig
 from lm_eval.results.environment import describe_environment, describe_tokenizer
 from lm_eval.results.files import sanitize_model_name
 from lm_eval.results.schema import EvalResults
@@ -37,6 +37,21 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
     return cast("EvalResults", described)
 
 
+def describe_settings(run: RunConfig) -> EvalResults:
+    """What a results file says of a run whose model is not at hand."""
+    name = model_name(run)
+    described: dict[str, Any] = {
+        "config": _config(run, None),
+        **describe_environment(),
+        "model_source": run.model,
+        "model_name": name,
+        "model_name_sanitized": sanitize_model_name(name),
+        "system_instruction": run.system_instruction,
+        "fewshot_as_multiturn": run.fewshot_as_multiturn,
+    }
+    return cast("EvalResults", described)
+
+
 def model_name(run: RunConfig) -> str:
     """What the model is called: the weights it was given, else the backend or class."""
     for key in ("peft", "delta", "pretrained", "model", "path", "engine"):
@@ -45,18 +60,19 @@ def model_name(run: RunConfig) -> str:
     return run.model if isinstance(run.model, str) else type(run.model).__name__
 
 
-def _config(run: RunConfig, lm: LM) -> dict[str, Any]:
-    info = lm.get_model_info() if hasattr(lm, "get_model_info") else {}
+def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
+    info = lm.get_model_info() if lm is not None and hasattr(lm, "get_model_info") else {}
     sizes = getattr(lm, "batch_sizes", {})
     return {
         "model": run.model if isinstance(run.model, str) else type(run.model).__name__,
-        "model_args": run.model_args,
+        "model_args": {k: v for k, v in run.model_args.items() if k not in SECRETS},
         **info,
         "batch_size": run.batch_size,
         "batch_sizes": list(sizes.values()) if isinstance(sizes, dict) else [],
         "device": run.device,
         "use_cache": run.use_cache,
         "limit": run.limit,
+        **({"sample": run.sample, "sample_seed": run.sample_seed} if run.sample else {}),
         "bootstrap_iters": run.bootstrap_iters,
         "gen_kwargs": run.gen_kwargs,
         "random_seed": run.seed.random,

@@ -1,23 +1,28 @@
 """A run is its folder: what was asked for, every answer, and whether it came to its end.
 
 `run.json` holds the settings, so that `lm-eval resume` needs nothing else, and hashes of the model,
-the tasks and their prompts, so that a change since is noticed. `answers.sqlite` is the store.
+the tasks and their prompts, so that a change since is noticed. `answers.sqlite` is the store, and
+`plan.npz` says which answer belongs to which document.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lm_eval.errors import OutputError
-from lm_eval.results.files import sanitize_model_name, write_atomically
+from lm_eval.results.files import atomic_file, sanitize_model_name, write_atomically
 from lm_eval.results.serialise import handle_non_serializable
 
 logger = logging.getLogger(__name__)
@@ -25,6 +30,7 @@ logger = logging.getLogger(__name__)
 NAME = "run.json"
 ANSWERS = "answers.sqlite"
 LOCK = "run.lock"
+PLAN = "plan.npz"
 PARTIAL = "results_partial.json"
 FORMAT = 1
 
@@ -86,9 +92,14 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / name, [text])
         except OSError as error:
-            raise OutputError(
-                f"{self.path}: the run cannot be recorded there ({error.strerror or error})."
-            ) from error
+            raise self._not_recorded(error) from error
+
+    def _not_recorded(self, error: OSError) -> OutputError:
+        full = error.errno == errno.ENOSPC
+        remedy = "; make space and give the same command again to go on" if full else ""
+        return OutputError(
+            f"{self.path}: the run cannot be recorded there ({error.strerror or error}){remedy}."
+        )
 
     def begin(self, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Record a run that is about to ask; say what has changed since the last one here."""
@@ -103,6 +114,34 @@ class RunFolder:
                 "state": state,
             }
         )
+
+    def keep_plan(self, plan: Mapping[str, Mapping[str, np.ndarray[Any, Any]]]) -> None:
+        """Which answer belongs to which document, a table a task."""
+        columns = {
+            f"{task}/{name}": column
+            for task, table in plan.items()
+            for name, column in table.items()
+        }
+        try:
+            with atomic_file(self.path / PLAN) as file:
+                np.savez(file, **columns)  # type: ignore[arg-type]
+        except OSError as error:
+            raise self._not_recorded(error) from error
+
+    def plan(self) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+        """What `keep_plan` kept, by task; nothing where there is none."""
+        file = self.path / PLAN
+        if not file.is_file():
+            return {}
+        plan: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+        try:
+            with np.load(file, allow_pickle=False) as columns:
+                for key in columns:
+                    task, _, name = key.rpartition("/")
+                    plan.setdefault(task, {})[name] = columns[key]
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise OutputError(f"{file}: cannot be read as a run's plan ({error}).") from error
+        return plan
 
     def write_partial(self, results: Mapping[str, Any]) -> None:
         """The rows of the tasks that are finished, until all are."""
@@ -126,10 +165,19 @@ class RunFolder:
             ) from error
         try:
             _lock(handle, self.path)
+            self._sweep()
             yield
         finally:
             os.close(handle)
             self._clean(missing)
+
+    def _sweep(self) -> None:
+        """Remove what a run that was killed had begun to write; while we hold the folder, nobody
+        is writing it.
+        """
+        for name in (NAME, PLAN, PARTIAL):
+            for stale in self.path.glob(f".{name}.*"):
+                stale.unlink(missing_ok=True)
 
     def _clean(self, made: Sequence[Path]) -> None:
         """Leave nothing behind of a run that was refused before it was begun."""
@@ -161,7 +209,7 @@ def _lock(handle: int, folder: Path) -> None:
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What is not as it was when the run was begun, in words."""
     found = []
-    if before.get("model") not in (None, now["model"]):
+    if now.get("model") is not None and before.get("model") not in (None, now["model"]):
         found.append("the model is another one or was changed: its answers are asked for anew")
     for name, task in now["tasks"].items():
         old = before.get("tasks", {}).get(name)

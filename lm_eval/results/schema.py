@@ -30,8 +30,14 @@ EvalResults = TypedDict(
         "hashes": dict[str, dict[str, str]],
         "timings": dict[str, float],
         "answers": dict[str, int],
-        # how it was run
+        "usage": dict[str, int],
+        # how it was run, and all that is needed to run it again
+        "settings": dict[str, Any],
+        "model_identity": dict[str, Any],
+        "scored_from": dict[str, Any],
         "config": dict[str, Any],
+        "hardware": dict[str, Any],
+        "libraries": dict[str, str],
         "git_hash": str | None,
         "date": float,
         "pretty_env_info": str,

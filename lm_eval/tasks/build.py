@@ -6,7 +6,7 @@ import inspect
 import itertools
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from lm_eval.prompts.promptsource import fan_out
 from lm_eval.tasks import packs
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of, offer_as_package
+from lm_eval.tasks.recorded import RecordedTask
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ PATH_MARK = "::"
 
 @dataclass
 class Builder:
-    """Builds entries of one index. `metadata` goes into every task and group made.
+    """Builds entries of one index. `metadata` goes into every task and group made. `documents`,
+    where given, has those of a task, whose data set is then not read.
 
     A task that several groups share is made once. One that they want differently keeps its name
     in the first and is called `group::task` in the others.
@@ -56,6 +58,7 @@ class Builder:
 
     index: Index
     metadata: dict[str, Any] = field(default_factory=dict)
+    documents: Callable[[str], Sequence[Any]] | None = None
     _made: dict[str, list[tuple[Overrides, Task]]] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
 
@@ -176,7 +179,10 @@ class Builder:
                 return _python_task(make, values)
             if entry.path:
                 run_modules_that_register(_unregistered(values), file.path.parent)
-            return ConfigurableTask(config=known_fields(values, file))
+            config = known_fields(values, file)
+            if self.documents is not None:
+                return RecordedTask(config, self.documents(config["task"]))
+            return ConfigurableTask(config=config)
         except EvalError as error:
             raise located(error, _place(error, file) if entry.path else None) from error
         except (Exception, SystemExit) as error:  # from code in the task folder, mostly

@@ -68,8 +68,7 @@ class ConfigurableTask(Task):
             Thinking.parse(self.config.think_end_token, self.config.think_tags)
         except ConfigError as error:
             raise ConfigError(f"task {self.task_name!r}: {error}") from error
-        names = [pipeline.name for pipeline in self._filters]
-        self._metrics = choose_for_pipelines(self.config, names)
+        self._choose_metrics()
         self.download(self.config.dataset_kwargs)
         self.task_docs = super().eval_docs
         self.features = columns_of(self.task_docs)
@@ -435,6 +434,25 @@ class ConfigurableTask(Task):
         self._config.process_results = None
         self._metrics = TaskMetrics(choose_metrics(self.config))
 
+    def override_filters(self, pipelines: list[dict[str, Any]]) -> None:
+        super().override_filters(pipelines)
+        self._choose_metrics()
+
+    def override_metrics(self, names: Sequence[str]) -> None:
+        """Those of the task with the settings it gives them, others with their defaults."""
+        pipelines = self._config.filter_list or []
+        lists = [self._config.metric_list, *(p.get("metric_list") for p in pipelines)]
+        own = {_metric_name(entry): entry for entries in lists for entry in entries or ()}
+        self._config.metric_list = [own.get(name, {"metric": name}) for name in names]
+        if self._config.filter_list is not None:
+            self._config.filter_list = [
+                {k: v for k, v in pipeline.items() if k != "metric_list"} for pipeline in pipelines
+            ]
+        self._choose_metrics()
+
+    def _choose_metrics(self) -> None:
+        self._metrics = choose_for_pipelines(self.config, [p.name for p in self._filters])
+
     def aggregation(self) -> dict[str, Callable[..., Any]]:
         return self._metrics.aggregations
 
@@ -446,6 +464,10 @@ class ConfigurableTask(Task):
             f"ConfigurableTask(task_name={self.config.task}, output_type={self.OUTPUT_TYPE}, "
             f"num_fewshot={self.config.num_fewshot}, num_samples={len(self.eval_docs)})"
         )
+
+
+def _metric_name(entry: Mapping[str, Any]) -> Any:
+    return getattr(entry["metric"], "__name__", entry["metric"])
 
 
 def _folder_of(metadata: Any) -> Path | None:

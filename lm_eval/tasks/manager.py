@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -112,16 +112,19 @@ class TaskManager:
 
     # -- loading ------------------------------------------------------------------------------
 
-    def load(self, task_list: Any) -> TaskDict:
+    def load(
+        self, task_list: Any, documents: Callable[[str], Sequence[Any]] | None = None
+    ) -> TaskDict:
         """Build what is asked for: names, tags, patterns, paths, dictionaries or ready objects.
 
         A name may carry a format (`arc_easy@mcqa`) or lead into a group (`mmlu::mmlu_anatomy`).
+        `documents` gives those of a task by its name, in place of its data set.
         """
         from lm_eval.api.group import Group
 
         tasks: dict[str, Task] = {}
         groups: dict[str, Group] = {}
-        for item in self._build_all(task_list):
+        for item in self._build_all(task_list, documents):
             if isinstance(item, Group):
                 groups[item.name] = item
                 groups |= {group.name: group for group in item.get_all_groups()}
@@ -138,11 +141,13 @@ class TaskManager:
         group_map = {name: group.child_names for name, group in groups.items()}
         return {"tasks": tasks, "groups": groups, "group_map": group_map}
 
-    def _build_all(self, task_list: Any) -> list[Built]:
+    def _build_all(
+        self, task_list: Any, documents: Callable[[str], Sequence[Any]] | None = None
+    ) -> list[Built]:
         from lm_eval.tasks.build import Builder
 
         specs = list(task_list) if isinstance(task_list, (list, tuple)) else [task_list]
-        builder = Builder(self._index, self.metadata)
+        builder = Builder(self._index, self.metadata, documents)
         return [item for spec in specs for item in self._build(builder, spec)]
 
     def _build(self, builder: Builder, spec: Any) -> list[Built]:

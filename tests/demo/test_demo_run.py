@@ -86,3 +86,19 @@ def test_scores_do_not_move_with_the_batch_size(size: int) -> None:
     found, expected = scores(limit=12, batch_size=size), scores(limit=12)
     for task, row in expected.items():
         assert found[task] == pytest.approx(row, rel=1e-6, abs=1e-6), task
+
+
+def test_the_model_tells_what_it_has_been_through() -> None:
+    results: Any = lm_eval.simple_evaluate("demo", tasks=["demo_choice", "demo_sums"], limit=4)
+    used = results["usage"]
+    assert set(used) == {"tokens_in", "tokens_out", "tokens_shared", "truncated"}
+    assert 0 < used["tokens_shared"] < used["tokens_in"]
+    assert used["tokens_out"] > 0
+    assert used["truncated"] == 0
+    alone: Any = lm_eval.simple_evaluate(
+        "demo", {"prefix_sharing": False}, tasks=["demo_choice"], limit=4
+    )
+    assert alone["usage"]["tokens_shared"] == 0
+    short: Any = lm_eval.simple_evaluate("demo", {"max_length": 16}, tasks=["demo_choice"], limit=4)
+    assert short["usage"]["truncated"] == 16
+    assert short["usage"]["tokens_in"] == 16 * 16

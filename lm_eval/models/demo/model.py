@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
-from lm_eval.engine.plan import plan
+from lm_eval.engine.plan import distinct_tokens, plan
 from lm_eval.engine.progress import progress
 from lm_eval.models.conventions import (
     Generation,
@@ -73,6 +73,7 @@ class DemoLM(TemplateLM):
         self.seed = seed
         self.prefix_sharing = prefix_sharing
         self._device = "cpu"
+        self._usage = dict.fromkeys(("tokens_in", "tokens_out", "tokens_shared", "truncated"), 0)
 
     @property
     def eot_token_id(self) -> int:
@@ -94,6 +95,9 @@ class DemoLM(TemplateLM):
         """The weights and the seed of sampled answers: nothing else changes what it says."""
         weights = (self._folder / "model.safetensors").read_bytes()
         return {"weights": hashlib.sha256(weights).hexdigest(), "seed": self.seed}
+
+    def usage(self) -> dict[str, int]:
+        return dict(self._usage)
 
     def _encode_all(self, texts: Iterable[str]) -> dict[str, list[int]]:
         """Encode many texts at once, equal ones only once."""
@@ -135,6 +139,11 @@ class DemoLM(TemplateLM):
     def _score(self, windows: Sequence[Window]) -> Iterator[list[tuple[int, tuple[float, bool]]]]:
         """Score continuations in the order that suits the model; a batch's numbers and scores."""
         fitted = [fit_window(*window, self.max_length) for window in windows]
+        read = sum(len(tokens) for tokens, wanted in fitted if wanted)
+        self._usage["tokens_in"] += read
+        self._usage["truncated"] += sum(
+            len(context) + len(rest) > self.max_length + 1 for context, rest in windows
+        )
         filled = [i for i, (_, wanted) in enumerate(fitted) if wanted]
         yield [(i, (0.0, True)) for i, (_, wanted) in enumerate(fitted) if not wanted]
         batches = plan(
@@ -144,6 +153,7 @@ class DemoLM(TemplateLM):
             max_requests=self.batch_size,
             share=self.prefix_sharing,
         )
+        self._usage["tokens_shared"] += read - distinct_tokens(batches)
         stem_tokens, stem = np.zeros(0, dtype=np.int64), None
         for batch in batches:
             if not np.array_equal(batch.stem, stem_tokens):
@@ -216,9 +226,23 @@ class DemoLM(TemplateLM):
                         done.append(i)
                         bar.update(1)
                     # All repeats of a prompt are kept together: they are numbered by their order.
+                    done.sort()
                     asked = [requests[i].args for i in done]
                     self.cache_hook.add_batch("generate_until", asked, [answers[i] for i in done])
+                    self._count_generated(prompts, codes, [answers[i] for i in done])
         return answers
+
+    def _count_generated(
+        self, prompts: Sequence[Prompt], codes: dict[str, list[int]], answers: Sequence[str]
+    ) -> None:
+        """Count a prompt as often as it is answered, though it is read once for all its answers."""
+        for prompt in prompts:
+            size, times = len(prompt.tokens), len(prompt.requests)
+            self._usage["tokens_in"] += size * times
+            self._usage["tokens_shared"] += size * (times - 1)
+            self._usage["truncated"] += times * (len(codes[prompt.text]) > size)
+        written = self._encode_all(answers)
+        self._usage["tokens_out"] += sum(len(written[text]) for text in answers)
 
     def _prompt_batches(
         self, contexts: dict[str, list[int]], codes: dict[str, list[int]], settings: Generation

@@ -259,6 +259,9 @@ class HuggingFaceModel(TemplateLM):
 
     # -- processes ------------------------------------------------------------------------------
 
+    def usage(self) -> dict[str, int]:
+        return {"truncated": sum(self.truncated.values())}
+
     def all_gather(self, tensor: Tensor) -> Any:
         return tensor if self.accelerator is None else self.accelerator.gather(tensor)
 

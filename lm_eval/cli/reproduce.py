@@ -1,0 +1,98 @@
+"""`lm-eval reproduce`: make the numbers of a results file again, and say whether they agree."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
+
+HELP = "run a results file again and compare"
+#: Numbers of the published harness are summed in another order than ours.
+_OTHERS_ROUNDING = 1e-9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "results", metavar="FILE", help="a results_<time>.json, or the folder it lies in"
+    )
+    parser.add_argument("--use_cache", "-c", metavar="FILE", help="take stored answers from there")
+    parser.add_argument("--output_path", "-o", metavar="PATH", help="keep the new run there")
+    parser.add_argument("--device", metavar="NAME", help="where the model runs, if elsewhere now")
+    parser.add_argument("--batch_size", "-b", metavar="N", help="requests at once, or 'auto'")
+    add_data_dir(parser)
+    add_include_path(parser)
+    parser.add_argument("--verbosity", "-v", metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from lm_eval.cli.run import run_and_save
+    from lm_eval.config.run import RunConfig
+    from lm_eval.results.agreement import compare, latest_results, read_results
+
+    file = latest_results(Path(arguments.results))
+    before = read_results(file)
+    ours = isinstance(before.get("settings"), dict)
+    settings = dict(before["settings"]) if ours else _published_settings(before, file)
+    for name in ("use_cache", "output_path"):
+        settings[name] = getattr(arguments, name)
+    for name in ("device", "batch_size", "data_dir"):
+        if getattr(arguments, name) is not None:
+            settings[name] = getattr(arguments, name)
+    folders = include_paths(arguments.include_path)
+    if folders is not None:
+        settings["include_path"] = folders
+    settings |= {"log_samples": False, "wandb_args": {}, "trackio_args": {}, "hf_hub_log_args": {}}
+    now = run_and_save(RunConfig(**settings))
+    if now is None:
+        return 0
+    if not ours:  # its groups are made of the same numbers
+        rows = {name: before["results"].get(name, {}) for name in before["configs"]}
+        before = {**before, "results": rows}
+    found = compare(before, now, 0.0 if ours else _OTHERS_ROUNDING)
+    count = sum("," in key for row in before["results"].values() for key in row)
+    if found.identical:
+        print(f"identical: {count} numbers of {file} were made again.")
+        return 0
+    if found.numbers:
+        print(f"not identical: {len(found.numbers)} of {count} numbers of {file} differ:")
+    else:
+        print(f"all {count} numbers of {file} agree, but not what they were made from:")
+    for line in found.numbers:
+        print(f"  {line}")
+    for title, lines in (
+        ("changed since:", found.causes),
+        ("made with other means:", found.surroundings),
+    ):
+        if lines:
+            print(title)
+            print("\n".join(f"  {line}" for line in lines))
+    return 1
+
+
+def _published_settings(results: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """What a results file of the published harness says of the run."""
+    from lm_eval.errors import OutputError
+
+    config = results.get("config")
+    if not isinstance(config, Mapping) or not isinstance(results.get("configs"), Mapping):
+        raise OutputError(
+            f"{file}: does not say how it was made: it has neither `settings` nor `config` and "
+            "`configs`."
+        )
+    kept = ("model", "model_args", "batch_size", "device", "limit", "bootstrap_iters", "gen_kwargs")
+    settings = {name: config[name] for name in kept if config.get(name) not in (None, "None")}
+    seeds = [config.get(f"{name}_seed") for name in ("random", "numpy", "torch", "fewshot")]
+    shots = results.get("n-shot") or {}
+    settings |= {
+        "seed": seeds,
+        "tasks": [
+            {"task": name, **({"num_fewshot": shots[name]} if shots.get(name) else {})}
+            for name in results["configs"]
+        ],
+        "system_instruction": results.get("system_instruction"),
+        "apply_chat_template": bool(results.get("chat_template")),
+    }
+    return settings

@@ -1,0 +1,65 @@
+"""Which answer belongs to which document: a small table a task, kept with the run.
+
+Answers are found by their request. A prompt that only the model could write, by its chat template,
+cannot be written again without it, and a prompt may have been changed since; the table still knows
+the document and the place of each answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lm_eval.engine.keys import SIZE, request_keys
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+#: A column a name: `keys`, for each of them `document` and `place`, and `tokens` where counted.
+Places = Mapping[str, "np.ndarray[Any, Any]"]
+
+_NO_KEY = bytes(SIZE)
+
+
+def places_of(requests: Sequence[Instance], seed: object) -> dict[str, np.ndarray[Any, Any]]:
+    """The table of one task's requests."""
+    asked = repeated(requests)
+    keys: list[Any] = request_keys(asked, seed)
+    if None in keys:
+        keys = [key or _NO_KEY for key in keys]
+    documents, places = [], []
+    for request in asked:  # once over all of them: it is memory that takes the time
+        documents.append(request.doc_id)
+        places.append(request.idx)
+    lengths = [request.tokens for request in asked] if asked[0].tokens is not None else []
+    return {
+        "keys": np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, SIZE),
+        "document": np.array(documents, dtype=np.int64),
+        "place": np.array(places, dtype=np.int32),
+        "tokens": np.array(lengths, dtype=np.int32),
+    }
+
+
+def repeated(requests: Sequence[Instance]) -> Sequence[Instance]:
+    """Every request as often as it is asked."""
+    if all(request.repeats in (1, None) for request in requests):
+        return requests
+    return [request for request in requests for _ in range(request.repeats or 1)]
+
+
+def keys_by_place(places: Places) -> dict[tuple[int, int], list[bytes]]:
+    """The keys of each document and place, a repeat after the other."""
+    packed = places["keys"].tobytes()
+    found: dict[tuple[int, int], list[bytes]] = {}
+    pairs = zip(places["document"].tolist(), places["place"].tolist(), strict=True)
+    for number, pair in enumerate(pairs):
+        found.setdefault(pair, []).append(packed[number * SIZE : (number + 1) * SIZE])
+    return found
+
+
+def tokens_by_place(places: Places) -> dict[tuple[int, int], int]:
+    """The lengths of continuations, where the model was asked for them."""
+    columns = [places[name].tolist() for name in ("document", "place", "tokens")]
+    return {(doc, place): n for doc, place, n in zip(*columns, strict=False)}

@@ -1,0 +1,178 @@
+"""Results and samples to files and to data sets on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lm_eval.config.arguments import parse_arguments
+from lm_eval.errors import ConfigError, OutputError
+from lm_eval.results.files import save
+from lm_eval.results.names import sanitize_model_name
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class GeneralConfigTracker:
+    """What the results say of the model."""
+
+    model_source: str | None = None
+    model_name: str = "model"
+    system_instruction: str | None = None
+    chat_template: str | None = None
+    fewshot_as_multiturn: bool | None = None
+
+    def log_experiment_args(
+        self,
+        model_source: str,
+        model_args: str | Mapping[str, Any],
+        system_instruction: str | None = None,
+        chat_template: str | None = None,
+        fewshot_as_multiturn: bool = False,
+    ) -> None:
+        given = parse_arguments(model_args) if isinstance(model_args, str) else model_args
+        keys = ("peft", "delta", "pretrained", "model", "path", "engine")
+        self.model_source = model_source
+        self.model_name = next((str(given[key]) for key in keys if key in given), model_source)
+        self.system_instruction = system_instruction
+        self.chat_template = chat_template
+        self.fewshot_as_multiturn = fewshot_as_multiturn
+
+
+class EvaluationTracker:
+    """Writes results and samples under `output_path`, and to the hub where that is asked for.
+
+    Results go to `<org>/<results_repo_name>`, samples to `<org>/<details_repo_name>`, with
+    `-private` behind the name unless `public_repo` is set.
+    """
+
+    def __init__(
+        self,
+        output_path: str | Path | None = None,
+        hub_results_org: str = "",
+        hub_repo_name: str = "",
+        details_repo_name: str = "",
+        results_repo_name: str = "",
+        push_results_to_hub: bool = False,
+        push_samples_to_hub: bool = False,
+        public_repo: bool = False,
+        token: str = "",
+        leaderboard_url: str = "",
+        point_of_contact: str = "",
+        gated: bool = False,
+    ) -> None:
+        self.general_config_tracker = GeneralConfigTracker()
+        self.output_path = output_path
+        self.push_results_to_hub = push_results_to_hub
+        self.push_samples_to_hub = push_samples_to_hub
+        self.public_repo = public_repo
+        self.leaderboard_url, self.point_of_contact = leaderboard_url, point_of_contact
+        self.gated_repo = gated
+        self.api: Any = None
+        if push_results_to_hub or push_samples_to_hub:
+            if not token:
+                raise ConfigError(
+                    "hf_hub_log_args: pushing to the hub needs a token: set HF_TOKEN, or give "
+                    "token=… ."
+                )
+            from huggingface_hub import HfApi
+
+            self.api = HfApi(token=token)
+            hub_results_org = hub_results_org or str(self.api.whoami()["name"])
+        details = hub_repo_name or details_repo_name or "lm-eval-results"
+        results = hub_repo_name or results_repo_name or details
+        ending = "" if public_repo else "-private"
+        self.details_repo = f"{hub_results_org}/{details}{ending}"
+        self.results_repo = f"{hub_results_org}/{results}{ending}"
+
+    # -- the published calls: results first, then the samples of each task ----------------------
+
+    def save_results_aggregated(
+        self, results: dict[str, Any], samples: Mapping[str, Any] | None = None
+    ) -> Path | None:
+        """Write results and samples, and push what is to be pushed."""
+        if not self.output_path:
+            logger.info("no output_path: results are not saved.")
+            return None
+        name = self.general_config_tracker.model_name
+        written = save(results, self.output_path, name, samples)
+        self.push(written, samples is not None, name)
+        return written
+
+    def save_results_samples(self, task_name: str, samples: Sequence[Mapping[str, Any]]) -> None:
+        """Nothing is left to do: samples are written with the results they belong to."""
+
+    def recreate_metadata_card(self) -> None:
+        """Let the data viewer of the hub find the latest results and samples."""
+        from huggingface_hub import DatasetCard, DatasetCardData
+
+        repositories = {self.results_repo: self.push_results_to_hub}
+        repositories[self.details_repo] = self.push_samples_to_hub
+        for repository, pushed in repositories.items():
+            if not pushed:
+                continue
+            data = DatasetCardData(
+                configs=_configs(self.api.list_repo_files(repository, repo_type="dataset")),
+                pretty_name=f"Evaluation of {self.general_config_tracker.model_name}",
+            )
+            lines = [f"---\n{data.to_yaml()}\n---", f"# {data.pretty_name}"]
+            lines += [f"Leaderboard: {self.leaderboard_url}"] if self.leaderboard_url else []
+            lines += [f"Contact: {self.point_of_contact}"] if self.point_of_contact else []
+            card = DatasetCard("\n\n".join(lines) + "\n")
+            self.api.upload_file(
+                path_or_fileobj=str(card).encode(),
+                path_in_repo="README.md",
+                repo_id=repository,
+                repo_type="dataset",
+                commit_message=f"Card of {datetime.now():%Y-%m-%d}",
+            )
+
+    def push(self, results: Path, with_samples: bool, model: str) -> None:
+        """Push a results file, and the samples written with it."""
+        stamp = results.stem.rpartition("_")[2]
+        folder = sanitize_model_name(model)
+        if self.push_results_to_hub:
+            self._upload(self.results_repo, [results], folder, f"Results of {model}")
+        if self.push_samples_to_hub and with_samples:
+            logs = sorted(results.parent.glob(f"samples_*_{stamp}.*"))
+            self._upload(self.details_repo, logs, folder, f"Samples of {model}")
+
+    def _upload(self, repository: str, files: Sequence[Path], folder: str, message: str) -> None:
+        from huggingface_hub import CommitOperationAdd
+
+        try:
+            self.api.create_repo(
+                repo_id=repository, repo_type="dataset", private=not self.public_repo, exist_ok=True
+            )
+            if self.gated_repo:
+                self.api.update_repo_settings(repository, gated="auto", repo_type="dataset")
+            self.api.create_commit(
+                repo_id=repository,
+                repo_type="dataset",
+                operations=[CommitOperationAdd(f"{folder}/{f.name}", str(f)) for f in files],
+                commit_message=message,
+            )
+        except Exception as error:
+            raise OutputError(
+                f"{repository}: could not be pushed to ({error}). The files are in "
+                f"{files[0].parent if files else self.output_path}."
+            ) from error
+
+
+def _configs(files: Sequence[str]) -> list[dict[str, Any]]:
+    """By model and task, the latest file."""
+    latest: dict[str, str] = {}
+    for file in sorted(files):
+        folder, _, name = file.rpartition("/")
+        kind = name.rpartition("_")[0].removeprefix("samples_")
+        if folder and kind:
+            latest[f"{folder}__{kind}"] = file
+    return [
+        {"config_name": name, "data_files": [{"split": "latest", "path": file}]}
+        for name, file in latest.items()
+    ]

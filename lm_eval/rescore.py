@@ -1,0 +1,332 @@
+"""Numbers from stored answers: the pipeline without its model.
+
+Answers come from a run's folder, where the store keeps them, or from sample logs, ours or those of
+the published harness. Tasks come from their files as they are now, so that a changed filter or
+metric takes effect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from lm_eval.api.instance import Instance, RequestType
+from lm_eval.api.task import Task
+from lm_eval.config.run import RunConfig
+from lm_eval.data import mirror_at
+from lm_eval.engine.keys import note_digests, request_keys
+from lm_eval.engine.places import keys_by_place, repeated, tokens_by_place
+from lm_eval.engine.store import MISSING, AnswerStore
+from lm_eval.errors import ConfigError, DataError, OutputError, suggestion
+from lm_eval.evaluator import (
+    chosen_documents,
+    config_hash,
+    first_documents,
+    load_tasks,
+    prepare_tasks,
+    task_hashes,
+)
+from lm_eval.results.provenance import describe_settings
+from lm_eval.results.run_folder import ANSWERS, NAME, RunFolder, changes
+from lm_eval.results.sample_log import Recorded, find_logs, read_answer, read_log, results_beside
+from lm_eval.results.schema import EvalResults
+from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.scoring import TaskScores, score
+from lm_eval.tasks.manager import TaskDict, TaskManager
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Changes:
+    """What is to be other than it was when the answers were given; None leaves it as it was."""
+
+    tasks: Sequence[str] | None = None
+    filters: Sequence[Any] | None = None
+    metrics: Sequence[str] | None = None
+    include_path: Sequence[str] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Answered:
+    """Tasks whose requests hold their answers, and what else scoring needs to know."""
+
+    run: RunConfig
+    loaded: TaskDict
+    numbers: Mapping[str, Sequence[int]]
+    think_end_token: Any = None
+    origin: dict[str, Any] = field(default_factory=dict)
+
+
+def rescore(source: str | Path, wanted: Changes) -> tuple[RunConfig, EvalResults]:
+    """Score what is stored at a path again; the settings it was run with, and the results."""
+    path = Path(source)
+    if not path.exists():
+        raise OutputError(f"{path}: there is no such file or folder.")
+    answered = _of_run(path, wanted) if _is_run(path) else _of_logs(path, wanted)
+    run, loaded = answered.run, answered.loaded
+    scores: dict[str, TaskScores] = {}
+    for name, task in loaded["tasks"].items():
+        scored = score(task, answered.numbers.get(name), answered.think_end_token)
+        if wanted.metrics is not None:
+            _keep_metrics(scored)
+        scores[name] = scored
+    doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+    results = summarise(scores, loaded["groups"], doubt, keep_samples=run.log_samples)
+    results.update(describe_settings(run))
+    results["scored_from"] = answered.origin
+    return run, results
+
+
+def _keep_metrics(scored: TaskScores) -> None:
+    """A task's own function may give more values than were asked for."""
+    known = scored.task.aggregation()
+    for pipeline, columns in scored.pipelines.items():
+        scored.pipelines[pipeline] = {m: column for m, column in columns.items() if m in known}
+
+
+def _change_tasks(tasks: Mapping[str, Task], wanted: Changes) -> None:
+    for name, task in tasks.items():
+        try:
+            if wanted.filters is not None:
+                task.override_filters(_pipelines(task, wanted.filters))
+            if wanted.metrics is not None:
+                task.override_metrics(wanted.metrics)
+        except ConfigError as error:
+            told = str(error)
+            raise ConfigError(told if repr(name) in told else f"task {name!r}: {told}") from error
+
+
+def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
+    """The pipelines asked for: the task's own by name, others as they are written."""
+    default: list[dict[str, Any]] = [{"name": "none", "filter": [{"function": "take_first"}]}]
+    written: list[dict[str, Any]] = task.get_config("filter_list") or default
+    own = {str(pipeline["name"]): pipeline for pipeline in written}
+    pipelines = []
+    for one in wanted:
+        if isinstance(one, str) and one not in own:
+            raise ConfigError(
+                f"there is no filter pipeline {one!r}.{suggestion(one, own)} It has: "
+                f"{', '.join(own)}. A new one is given as YAML, or as a file of it."
+            )
+        pipelines.append(own[one] if isinstance(one, str) else one)
+    return pipelines
+
+
+# -- a run's folder ---------------------------------------------------------------------------
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a run and its store are there; without the store its logs may still be."""
+    if not path.is_dir() or not any((p / NAME).is_file() for p in (path, *path.iterdir())):
+        return False
+    folder = RunFolder.find(path)
+    return _store_of(folder, folder.read()).is_file() or not find_logs(path)
+
+
+def _store_of(folder: RunFolder, record: Mapping[str, Any]) -> Path:
+    shared = record.get("settings", {}).get("use_cache")
+    if shared is None:
+        return folder.answers
+    return Path(shared) / ANSWERS if Path(shared).is_dir() else Path(shared)
+
+
+def _of_run(path: Path, wanted: Changes) -> _Answered:
+    folder = RunFolder.find(path)
+    record = folder.read()
+    run = _settings(record["settings"], wanted)
+    manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
+    with mirror_at(run.data_dir):
+        loaded = load_tasks(run, manager)
+        tasks = loaded["tasks"]
+        written = {name: config_hash(task) for name, task in tasks.items()}
+        _change_tasks(tasks, wanted)
+        numbers = chosen_documents(run, tasks)
+        for name, task in tasks.items():
+            task.build_all_requests(
+                limit=first_documents(run, task),
+                samples=numbers.get(name),
+                system_instruction=run.system_instruction,
+            )
+            note_digests(task.instances)
+        hashes = {
+            name: {**task_hashes(task, task.describe_data()), "config": written[name]}
+            for name, task in tasks.items()
+        }
+    state = record["state"]
+    with AnswerStore(_store_of(folder, record), state["model"], read_only=True) as store:
+        _find_answers(run, folder, store, tasks, hashes, state["tasks"])
+    origin = {"run": str(folder.path), "model_identity": state["model"], "hashes": hashes}
+    return _Answered(run, loaded, numbers, state.get("think_end_token"), origin)
+
+
+def _settings(recorded: Mapping[str, Any], wanted: Changes) -> RunConfig:
+    """The run's settings with the changes; what was only predicted is scored now."""
+    settings = {**recorded, **wanted.settings, "predict_only": False}
+    settings["log_samples"] = bool(wanted.settings.get("log_samples"))
+    if wanted.tasks is not None:
+        settings["tasks"] = list(wanted.tasks)
+    if wanted.include_path:
+        before = settings.get("include_path") or []
+        before = [before] if isinstance(before, str) else list(before)
+        settings["include_path"] = [*before, *wanted.include_path]
+    return RunConfig(**settings)
+
+
+def _find_answers(
+    run: RunConfig,
+    folder: RunFolder,
+    store: AnswerStore,
+    tasks: Mapping[str, Task],
+    hashes: Mapping[str, Mapping[str, str]],
+    before: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Put the stored answers into the requests, found by what was asked, else by document.
+
+    By document only where the data is what it was: another document may have its number by now.
+    """
+    plan = folder.plan()
+    for change in changes({"tasks": before}, {"model": None, "tasks": hashes}):
+        logger.warning("%s: %s.", folder.path, change)
+    for name, task in tasks.items():
+        same_data = before.get(name, {}).get("data") == hashes[name]["data"]
+        places = plan.get(name) if same_data else None
+        found = _by_request(task.instances, store, run) if not run.apply_chat_template else {}
+        elsewhere = 0
+        if len(found) < len(task.instances) and places is not None:
+            keys = keys_by_place(places)
+            for number, request in enumerate(task.instances):
+                at = (request.doc_id or 0, request.idx)
+                answers = store.find(keys.get(at, ()))
+                if number not in found and answers and MISSING not in answers:
+                    found[number] = answers
+                    elsewhere += 1
+        if elsewhere and not run.apply_chat_template:
+            logger.warning(
+                "task %s: %d of its requests read otherwise now; the answers are those to what "
+                "was asked then.",
+                name,
+                elsewhere,
+            )
+        if len(found) < len(task.instances):
+            raise DataError(
+                _not_found(name, len(task.instances), len(found), name in before, folder)
+            )
+        for number, request in enumerate(task.instances):
+            request.resps = found[number]
+        tokens = tokens_by_place(plan[name]) if name in plan else {}
+        for request in task.instances if tokens else ():
+            request.tokens = tokens.get((request.doc_id or 0, request.idx))
+
+
+def _by_request(
+    requests: Sequence[Instance], store: AnswerStore, run: RunConfig
+) -> dict[int, list[Any]]:
+    """The answers to exactly these requests, by the number of the request, where all are there."""
+    answers = iter(store.find(request_keys(repeated(requests), run.seed.of_model)))
+    found: dict[int, list[Any]] = {}
+    for number, request in enumerate(requests):
+        own = [next(answers) for _ in range(request.repeats or 1)]
+        if MISSING not in own:
+            found[number] = own
+    return found
+
+
+def _not_found(name: str, asked: int, found: int, was_run: bool, folder: RunFolder) -> str:
+    if not was_run:
+        return f"{folder.path}: task {name!r} was not part of the run there; there are no answers."
+    return (
+        f"{folder.path}: of {asked} requests of task {name!r}, {asked - found} have no stored "
+        f"answer. If the run was cut off, `lm-eval resume {folder.path}` asks for the rest; if "
+        "the task's data was changed since, score it with the data it was run on."
+    )
+
+
+# -- sample logs ------------------------------------------------------------------------------
+
+
+def _of_logs(path: Path, wanted: Changes) -> _Answered:
+    logs = find_logs(path)
+    if not logs:
+        raise OutputError(
+            f"{path}: holds neither a run ({NAME} and its answers) nor sample logs "
+            "(samples_<task>_<time>.jsonl, which --log_samples writes)."
+        )
+    beside = results_beside(next(iter(logs.values())))
+    config = beside.get("config") or {}
+    settings = {"model": beside.get("model_source") or config.get("model") or "recorded"}
+    if config.get("bootstrap_iters") is not None:
+        settings["bootstrap_iters"] = config["bootstrap_iters"]
+    for name in ("model_args", "metadata"):
+        if isinstance(config.get(name), Mapping):
+            settings[name] = config[name]
+    settings["tasks"] = _names(logs, beside.get("group_subtasks") or {})
+    run = _settings(settings, wanted)
+    recorded: dict[str, list[Recorded]] = {}
+
+    def documents(name: str) -> list[Any]:
+        return [one.doc for one in _log_of(name, logs, recorded)]
+
+    manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
+    loaded = manager.load(run.task_list, documents)
+    prepare_tasks(run, loaded["tasks"])
+    shots = beside.get("n-shot") or {}
+    for name, task in loaded["tasks"].items():
+        if isinstance(shots.get(name), int):
+            task.set_config("num_fewshot", shots[name])
+        task._instances = _requests(name, task, _log_of(name, logs, recorded), logs)
+    _change_tasks(loaded["tasks"], wanted)
+    numbers = {name: [one.doc_id for one in recorded[name]] for name in loaded["tasks"]}
+    used = {name: str(logs[name]) for name in loaded["tasks"] if name in logs}
+    return _Answered(run, loaded, numbers, origin={"samples": used})
+
+
+def _names(logs: Mapping[str, Path], subtasks: Mapping[str, Sequence[str]]) -> list[str]:
+    """What to load: the groups whose tasks are all logged, and the tasks of none."""
+
+    def below(name: str) -> set[str]:
+        return (
+            {task for child in subtasks[name] for task in below(child)}
+            if name in subtasks
+            else {name}
+        )
+
+    whole = [name for name in subtasks if below(name) <= set(logs)]
+    held = {task for name in whole for task in below(name)}
+    inner = {child for name in whole for child in subtasks[name]}
+    return [*(n for n in whole if n not in inner), *(n for n in logs if n not in held)]
+
+
+def _log_of(
+    name: str, logs: Mapping[str, Path], recorded: dict[str, list[Recorded]]
+) -> list[Recorded]:
+    if name not in recorded:
+        if name not in logs:
+            raise DataError(f"task {name!r} has no sample log there; there are: {', '.join(logs)}.")
+        recorded[name] = read_log(logs[name])
+    return recorded[name]
+
+
+def _requests(
+    name: str, task: Task, recorded: Sequence[Recorded], logs: Mapping[str, Path]
+) -> list[Instance]:
+    """The requests as the log has them, with their answers."""
+    output = task.OUTPUT_TYPE
+    kind = cast("RequestType", "loglikelihood" if output == "multiple_choice" else output)
+    requests: list[Instance] = []
+    for number, one in enumerate(recorded):
+        try:
+            for idx, (asked, given) in enumerate(zip(one.arguments, one.resps, strict=True)):
+                answers = [read_answer(kind, answer) for answer in given]
+                about = (name, number, len(answers))
+                requests.append(Instance(kind, one.doc, asked, idx, about, resps=answers))
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{logs[name]}: document {one.doc_id}: its answers are none to {kind} ({error}); "
+                f"the output_type of task {name!r} is {output}."
+            ) from error
+    return requests
