@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +293,7 @@ def test_a_plan_that_cannot_be_read_is_explained(demo_run: Path, tmp_path: Path)
 
 
 def _newer(store: Path) -> None:
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection:
         connection.execute("PRAGMA user_version = 99")
 
 
