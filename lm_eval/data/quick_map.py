@@ -12,6 +12,7 @@ from typing import Any
 
 import datasets
 import pyarrow
+from datasets.fingerprint import generate_random_fingerprint
 from datasets.table import InMemoryTable
 
 from lm_eval.data.parquet import is_plain
@@ -24,14 +25,18 @@ class QuickDataset(datasets.Dataset):  # type: ignore[misc]
         table = None if function is None or args or kwargs else self._loop(function)
         if table is None:
             return super().map(function, *args, **kwargs)
-        return quick(datasets.Dataset(InMemoryTable(table)))
+        # A fingerprint of its own: hashing the rows would cost more than making them.
+        return quick(
+            datasets.Dataset(InMemoryTable(table), fingerprint=generate_random_fingerprint())
+        )
 
     def _loop(self, function: Callable[..., Any]) -> Any:
         """The mapped rows as a table; None where only the library knows what they are."""
         if not len(self) or self.format["type"] is not None or not is_plain(self.data.schema):
             return None
         rows = []
-        for row in self.with_format("arrow")[:].to_pylist():
+        whole = self.data.table if self._indices is None else self.with_format("arrow")[:]
+        for row in whole.to_pylist():
             made = function(row)
             if not isinstance(made, Mapping):
                 return None
