@@ -22,6 +22,7 @@ sys.path.insert(0, bench)
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("LMEVAL_DATA_DIR", os.environ["MIRROR"])
 
+import datasets  # noqa: E402, F401 (imported beforehand there too)
 import torch  # noqa: E402
 import workload  # noqa: E402
 

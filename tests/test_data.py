@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import random
 import subprocess
 import sys
 import time
@@ -878,6 +879,8 @@ def test_columns_the_task_does_not_find_are_said(
         lambda doc: {"n": str(doc["n"])},
         lambda doc: {"mixed": 1 if doc["n"] else 0.5},
         lambda doc: None,
+        lambda doc: {"drawn": random.random(), "n": str(doc["n"])},
+        lambda doc: {"drawn": random.random()},
     ],
 )
 def test_a_mapped_data_set_is_what_the_library_makes_of_it(function: Any) -> None:
@@ -886,7 +889,9 @@ def test_a_mapped_data_set_is_what_the_library_makes_of_it(function: Any) -> Non
     from lm_eval.data.quick_map import quick
 
     rows = [{"q": f"q{i}", "n": i, "tags": ["a"] * i} for i in range(5)]
+    random.seed(1)
     theirs = datasets.Dataset.from_list(rows).map(function)
+    random.seed(1)
     ours = quick(datasets.Dataset.from_list(rows)).map(function)
     assert isinstance(ours, datasets.Dataset)
     assert ours.to_list() == theirs.to_list()

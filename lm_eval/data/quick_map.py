@@ -7,10 +7,12 @@ times sooner. Whatever is not that simple goes to the library.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import datasets
+import numpy as np
 import pyarrow
 from datasets.fingerprint import generate_random_fingerprint
 from datasets.table import InMemoryTable
@@ -22,8 +24,12 @@ class QuickDataset(datasets.Dataset):  # type: ignore[misc]
     """A real `Dataset` whose `map` of one function over plain columns is a loop."""
 
     def map(self, function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Any:
+        drawn = random.getstate(), np.random.get_state()
         table = None if function is None or args or kwargs else self._loop(function)
         if table is None:
+            # The function runs anew, and must draw what it would have drawn.
+            random.setstate(drawn[0])
+            np.random.set_state(drawn[1])
             return super().map(function, *args, **kwargs)
         # A fingerprint of its own: hashing the rows would cost more than making them.
         return quick(
