@@ -72,8 +72,9 @@ def run_evaluation(
     if results is not None:
         results.update(describe_run(run, lm, started))
         if isinstance(run.model, str):
+            identity = model_identity(run, lm) if store is None else store.identity
             results["settings"] = run.settings(secrets=False)
-            results["model_identity"] = json.loads(model_identity(run, lm))
+            results["model_identity"] = json.loads(identity)
     return results
 
 
@@ -97,9 +98,9 @@ def evaluate_tasks(
             count_tokens(lm, task)
         data = {name: task.describe_data() for name, task in sorted(tasks.items())}
         hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
-    if folder is not None and getattr(lm, "rank", 0) == 0:
+    if folder is not None and store is not None and getattr(lm, "rank", 0) == 0:
         thinking = getattr(lm, "think_end_token", None)
-        state = {"model": model_identity(run, lm), "think_end_token": thinking, "tasks": hashes}
+        state = {"model": store.identity, "think_end_token": thinking, "tasks": hashes}
         folder.begin(run.settings(), state)
         seed = run.seed.of_model
         folder.keep_plan({name: places_of(t.instances, seed) for name, t in tasks.items()})

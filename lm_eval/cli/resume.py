@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 
 HELP = "go on with a run that was cut off"
 
@@ -19,10 +17,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.config.run import RunConfig
     from lm_eval.results.run_folder import RunFolder
 
-    record = RunFolder.find(arguments.folder).read()
-    # Model arguments may hold paths relative to where the command was first given.
-    directory = Path(record["directory"])
-    if directory.is_dir():
-        os.chdir(directory)
+    folder = RunFolder.find(arguments.folder)
+    record = folder.read()
+    folder.go_where_it_was_run()
     run_and_report(RunConfig(**record["settings"]))
     return 0

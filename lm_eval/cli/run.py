@@ -177,7 +177,7 @@ def answers_kept(folder: Path | None) -> Iterator[None]:
 
 def report(run: RunConfig, results: EvalResults) -> None:
     """The table on standard output."""
-    from lm_eval.results.table import make_table
+    from lm_eval.results.table import make_tables
 
     if run.show_config:
         from lm_eval.results.serialise import handle_non_serializable
@@ -187,6 +187,4 @@ def report(run: RunConfig, results: EvalResults) -> None:
         f"{run.model} ({run.model_args}), gen_kwargs: ({run.gen_kwargs}), limit: {run.limit}, "
         f"num_fewshot: {run.num_fewshot}, batch_size: {run.batch_size}"
     )
-    print(make_table(results))
-    if "groups" in results:
-        print(make_table(results, "groups"))
+    print(make_tables(results))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,24 +110,20 @@ def _filters(given: list[str]) -> list[Any]:
 
 
 def _go_where_it_was_run(source: Path) -> None:
-    """Paths in a run's settings may be relative to where the command was given."""
+    """A run's folder says where that was; sample logs by themselves do not."""
     from lm_eval.results.run_folder import NAME, RunFolder
 
     if source.is_dir() and any((p / NAME).is_file() for p in (source, *source.iterdir())):
-        directory = Path(RunFolder.find(source).read().get("directory", "."))
-        if directory.is_dir():
-            os.chdir(directory)
+        RunFolder.find(source).go_where_it_was_run()
 
 
 def _report(run: RunConfig, results: EvalResults, output: Path | None, samples_format: str) -> None:
     from lm_eval.results.files import save
     from lm_eval.results.provenance import model_name
-    from lm_eval.results.table import make_table
+    from lm_eval.results.table import make_tables
 
     samples = results.pop("samples", None)
-    print(make_table(results))
-    if "groups" in results:
-        print(make_table(results, "groups"))
+    print(make_tables(results))
     if output is not None:
         written = save(results, output, model_name(run), samples, samples_format)
         print(f"lm-eval: results written to {written}", file=sys.stderr)

@@ -40,6 +40,7 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".xz": lzma.open,
     ".zst": _open_zst,
 }
+_NOT_SPACE = re.compile(r"\S")
 #: Text that the library would read as a moment in time.
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([ T]\d{2}(:\d{2}(:\d{2}(\.\d+)?)?)?.*)?\s*")
 
@@ -188,9 +189,8 @@ def _are_objects(text: str) -> bool:
     """Whether the text is objects one after another, however they are laid out."""
     decoder, place = json.JSONDecoder(), 0
     try:
-        while rest := text[place:].lstrip():
-            place = len(text) - len(rest)
-            value, place = decoder.raw_decode(text, place)
+        while found := _NOT_SPACE.search(text, place):
+            value, place = decoder.raw_decode(text, found.start())
             if not isinstance(value, dict):
                 return False
     except (ValueError, RecursionError):

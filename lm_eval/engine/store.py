@@ -58,6 +58,7 @@ class AnswerStore:
         self._answers: dict[bytes, Any] = {}
         self._synced = time.monotonic()
         self._read_up_to = 0
+        self.identity = identity
         self._connection = _connect(self.path, read_only)
         try:
             if not read_only:

@@ -101,6 +101,12 @@ class RunFolder:
             f"{self.path}: the run cannot be recorded there ({error.strerror or error}){remedy}."
         )
 
+    def go_where_it_was_run(self) -> None:
+        """Settings may hold paths relative to where the command was first given."""
+        directory = Path(self.read().get("directory", "."))
+        if directory.is_dir():
+            os.chdir(directory)
+
     def begin(self, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Record a run that is about to ask; say what has changed since the last one here."""
         for change in changes(self.read().get("state", {}), state):

@@ -14,6 +14,12 @@ _ARROWS = {True: "↑", False: "↓"}
 _NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
 
 
+def make_tables(result_dict: Mapping[str, Any]) -> str:
+    """The table of tasks, and after it that of groups where there are any."""
+    columns = ["results", "groups"] if "groups" in result_dict else ["results"]
+    return "\n".join(make_table(result_dict, column) for column in columns)
+
+
 def make_table(
     result_dict: Mapping[str, Any], column: str = "results", sort_results: bool = False
 ) -> str:
