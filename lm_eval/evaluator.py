@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import random
 import sys
 import time
@@ -20,16 +19,22 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, Seeds
 from lm_eval.data import mirror_at
-from lm_eval.data.draw import draw
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.engine.answer import answer
 from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.engine.places import places_of
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.store import AnswerStore
-from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
+from lm_eval.errors import ConfigError, EvalError
 from lm_eval.models.create import create_model
 from lm_eval.models.identity import model_identity
+from lm_eval.preparation import (
+    build_requests,
+    check_fit,
+    chosen_documents,
+    count_tokens,
+    load_tasks,
+)
 from lm_eval.results.provenance import describe_run
 from lm_eval.results.run_folder import ANSWERS, RunFolder
 from lm_eval.results.samples import answers_of
@@ -181,115 +186,6 @@ def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
 def config_hash(task: Task) -> str:
     """A hash of all that a task's file says, and what the run has changed about it."""
     return hash_json(task.dump_config())
-
-
-def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
-    """Build the tasks asked for and apply the run's settings to them."""
-    if not run.task_list:
-        raise ConfigError(
-            "no tasks were given: name them with --tasks; `lm-eval ls tasks` lists them."
-        )
-    loaded = manager.load(run.task_list)
-    for name in run.samples or {}:
-        if name not in loaded["tasks"]:
-            known = list(loaded["tasks"])
-            raise ConfigError(f"samples: {name!r} is none of the tasks.{suggestion(name, known)}")
-    prepare_tasks(run, loaded["tasks"])
-    return loaded
-
-
-def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
-    """Apply the run's settings to tasks."""
-    for name, task in tasks.items():
-        if run.gen_kwargs and task.get_config("output_type") == "generate_until":
-            task.set_config("generation_kwargs", run.gen_kwargs, update=True)
-        if run.predict_only:
-            task.override_metric("bypass")
-        # A task that sets 0 examples itself means it.
-        if run.num_fewshot is not None and task.get_config("num_fewshot") == 0:
-            logger.info("%s: its configuration says 0 examples; num_fewshot is not applied.", name)
-        elif run.num_fewshot is not None:
-            task.set_config("num_fewshot", run.num_fewshot)
-        elif task.get_config("num_fewshot") is None:
-            task.set_config("num_fewshot", 0)
-        task.set_fewshot_seed(run.seed.fewshot)
-
-
-def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
-    """Refuse, before anything is asked, what this model or this run cannot do."""
-    if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
-        raise ModelError(
-            f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
-        )
-    if run.cluster and not any(task.has_column(run.cluster) for task in tasks.values()):
-        raise ConfigError(
-            f"cluster: no task has documents with a column {run.cluster!r}; name one they have, "
-            "or a template such as '{{passage}}'."
-        )
-    for name, task in tasks.items():
-        if "acc_tokens" in task.aggregation() and not hasattr(lm, "_encode_pair"):
-            raise ModelError(
-                f"task {name!r} asks for acc_tokens, and {type(lm).__name__} does not tell how it "
-                "cuts text into tokens; use acc_norm (characters) or acc_bytes."
-            )
-        if getattr(task, "UNSAFE_CODE", False) and not run.confirm_run_unsafe_code:
-            raise ConfigError(
-                f"task {name!r} runs code that the model writes. "
-                "Confirm with --confirm_run_unsafe_code if you accept that."
-            )
-        if getattr(task, "MULTIMODAL", False) and not getattr(lm, "MULTIMODAL", False):
-            raise ModelError(
-                f"task {name!r} shows images or plays sounds, and {type(lm).__name__} reads text "
-                "alone; choose a model that takes them."
-            )
-
-
-def count_tokens(lm: LM, task: Task) -> None:
-    """Note the length of every choice in tokens, for a task that divides by it."""
-    encode = getattr(lm, "_encode_request", None) or getattr(lm, "_encode_pair", None)
-    if encode is not None and "acc_tokens" in task.aggregation():
-        for request in task.instances:
-            request.tokens = len(encode(*request.args[:2])[1])
-
-
-def chosen_documents(run: RunConfig, tasks: Mapping[str, Task]) -> Mapping[str, list[int]]:
-    """The numbers of the documents chosen or drawn, of the tasks of which not all are wanted."""
-    if run.sample is None:
-        return run.samples or {}
-    return {
-        name: draw(len(task.eval_docs), run.sample, run.sample_seed, name)
-        for name, task in tasks.items()
-    }
-
-
-def first_documents(run: RunConfig, task: Task) -> int | None:
-    """How many documents the run's limit leaves of a task."""
-    if run.limit is None or run.limit >= 1:
-        return None if run.limit is None else int(run.limit)
-    return math.ceil(len(task.eval_docs) * run.limit)
-
-
-def build_requests(
-    run: RunConfig, lm: LM, name: str, task: Task, chosen: Sequence[int] | None
-) -> None:
-    """Make a task's requests for the documents the run asks for."""
-    task.build_all_requests(
-        limit=first_documents(run, task),
-        samples=chosen,
-        system_instruction=run.system_instruction,
-        apply_chat_template=bool(run.apply_chat_template),
-        fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
-        chat_template=lm.apply_chat_template if run.apply_chat_template else None,
-        tokenizer_name=lm.tokenizer_name if run.apply_chat_template else "",
-    )
-    if run.write_out:
-        first = task.instances[0]
-        logger.info(
-            "%s, document 0, prompt:\n%s\n(end of prompt) target:\n%s\n(end of target)",
-            name,
-            first.args[0],
-            task.doc_to_target(first.doc),
-        )
 
 
 def plant_seeds(seeds: Seeds) -> None:

@@ -22,12 +22,14 @@ from lm_eval.engine.places import keys_by_place, repeated, tokens_by_place
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import ConfigError, DataError, OutputError, suggestion
 from lm_eval.evaluator import (
-    chosen_documents,
     config_hash,
+    task_hashes,
+)
+from lm_eval.preparation import (
+    chosen_documents,
     first_documents,
     load_tasks,
     prepare_tasks,
-    task_hashes,
 )
 from lm_eval.results.provenance import describe_settings
 from lm_eval.results.run_folder import ANSWERS, NAME, RunFolder, changes

@@ -44,8 +44,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.config.run import RunConfig
     from lm_eval.data import mirror_at
     from lm_eval.errors import ConfigError
-    from lm_eval.evaluator import load_tasks
     from lm_eval.models.tokenizer import Tokenizer
+    from lm_eval.preparation import load_tasks
     from lm_eval.tasks import TaskManager
 
     given = {k: v for k, v in vars(arguments).items() if k in _RUN_SETTINGS and v is not None}
