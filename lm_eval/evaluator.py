@@ -35,7 +35,7 @@ from lm_eval.preparation import (
     count_tokens,
     load_tasks,
 )
-from lm_eval.results.provenance import describe_run
+from lm_eval.results.provenance import describe_run, describe_usage
 from lm_eval.results.run_folder import ANSWERS, RunFolder
 from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
@@ -118,16 +118,15 @@ def evaluate_tasks(
             score_finished(lm, tasks, chosen, scores)
             if folder is not None and 0 < len(scores) < len(tasks):
                 folder.write_partial(summarise(scores, {}, doubt, keep_samples=False))
-    if getattr(lm, "rank", 0) != 0:
+    used = describe_usage(lm)
+    if used is None or getattr(lm, "rank", 0) != 0:
         return None  # one of several processes, and not the one that collects
     with stages("score"), keeping_answers(tasks, chosen):
         results = summarise(scores, groups, doubt, run.log_samples)
     results["datasets"] = data
     results["hashes"] = hashes
     results["timings"] = stages.seconds
-    usage = lm.usage() if hasattr(lm, "usage") else None
-    if usage:
-        results["usage"] = dict(usage)
+    results.update(used)
     if store is not None:
         results["answers"] = {"asked": store.written, "requests": len(requests)}
     return results

@@ -30,6 +30,41 @@ MIN_STEM = 32
 
 
 @dataclass(frozen=True)
+class Ordered:
+    """Sequences in the order of their tokens, so that those which begin alike are neighbours."""
+
+    arrays: list[Ints]
+    scored: Sequence[int]
+    """For each sequence, how many of its last positions are to be read off."""
+    order: Ints
+    common: Ints
+    """For every sequence in order, how many tokens it shares with the one before it."""
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]], scored: Sequence[int]) -> Ordered:
+        arrays = _as_arrays(sequences, scored)
+        order = sort_order(arrays)
+        return cls(arrays, scored, order, _common_prefixes(arrays, order))
+
+    @property
+    def lengths(self) -> Ints:
+        return np.array([len(self.arrays[i]) for i in self.order], dtype=np.int64)
+
+    @property
+    def distinct(self) -> int:
+        """Tokens that are run where every prefix is computed once."""
+        return int(self.lengths.sum() - self.common.sum())
+
+    def padded(self, max_tokens: int, max_requests: int | None = None) -> int:
+        """Tokens that are run where every sequence is a row of its own, equal ones once."""
+        lengths = self.lengths
+        again = (self.common[1:] == lengths[1:]) & (lengths[1:] == lengths[:-1])
+        widths = np.sort(np.concatenate([lengths[:1], lengths[1:][~again]]))[::-1]
+        cuts = cut_rows(widths, max_tokens, max_requests)
+        return sum(int(widths[first]) * (last - first) for first, last in cuts)
+
+
+@dataclass(frozen=True)
 class Batch:
     """Some requests as one packed prefix tree.
 
@@ -94,9 +129,9 @@ def plan(
         min_stem: shortest beginning worth splitting off as a stem.
         share: False gives every request a tree of its own, for comparison.
     """
-    arrays = _as_arrays(sequences, scored)
-    order = sort_order(arrays)
-    common = _common_prefixes(arrays, order) if share else np.zeros(len(order), dtype=np.int64)
+    ordered = Ordered.of(sequences, scored)
+    arrays, order = ordered.arrays, ordered.order
+    common = ordered.common if share else np.zeros(len(order), dtype=np.int64)
     cuts = _cut(arrays, order, common, max_tokens, max_requests)
     stems = _stems(arrays, order, common, scored, cuts, min_stem)
     return [
@@ -106,19 +141,14 @@ def plan(
 
 
 def plan_carried(
-    sequences: Sequence[Sequence[int]],
-    scored: Sequence[int],
-    *,
-    max_tokens: int,
-    max_requests: int | None = None,
+    ordered: Ordered, *, max_tokens: int, max_requests: int | None = None
 ) -> Iterator[Batch]:
     """As `plan`, but a batch's first nodes may be `given` by the batch before, which `kept` them.
 
     Batches are packed as they are asked for, so that a device can work on one meanwhile.
     """
-    arrays = _as_arrays(sequences, scored)
-    order = sort_order(arrays)
-    common = _common_prefixes(arrays, order)
+    arrays, scored = ordered.arrays, ordered.scored
+    order, common = ordered.order, ordered.common
     free = np.array([len(arrays[i]) - scored[i] for i in order], dtype=np.int64)
     cuts = _cut(arrays, order, common, max_tokens, max_requests, free)
     given = [_shared_with_before(first, last, common, free) for first, last in cuts]
@@ -126,6 +156,20 @@ def plan_carried(
         batch = _pack(arrays, order[first:last], common[first:last], scored, order[:0])
         kept = _path(batch, len(batch.tokens) - 1)[: given[k + 1]] if k + 1 < len(cuts) else None
         yield replace(batch, given=given[k], kept=batch.kept if kept is None else kept)
+
+
+def cut_rows(
+    lengths: Sequence[int] | Ints, max_tokens: int, max_requests: int | None = None
+) -> list[tuple[int, int]]:
+    """Cut rows, the longest first, into batches: padded, each has at most so many tokens."""
+    cuts = []
+    first = 0
+    while first < len(lengths):
+        fitting = max(1, max_tokens // int(lengths[first]))
+        last = min(len(lengths), first + min(fitting, max_requests or fitting))
+        cuts.append((first, last))
+        first = last
+    return cuts
 
 
 def _shared_with_before(first: int, last: int, common: Ints, free: Ints) -> int:

@@ -8,6 +8,7 @@ functions over strings and lists.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from lm_eval.api.model import move_spaces, split_pair
 
 __all__ = [
     "Generation",
+    "TextScores",
     "Window",
     "cut_at_stop",
     "fit_window",
@@ -96,6 +98,30 @@ def rolling_windows(
     context = 1 if stride is None else max_length - stride + 1
     windows = get_rolling_token_windows(tokens, prefix, max_length, context)
     return [make_disjoint_window(window) for window in windows]
+
+
+class TextScores:
+    """Adds up the scores of texts from those of their windows, in whatever order these come."""
+
+    def __init__(self, owner: Sequence[int], texts: int) -> None:
+        """`owner` tells for each window the number of its text."""
+        self.of = [0.0] * texts
+        """Each text's score, once it is whole; a text without windows scores nothing."""
+        self._owner = owner
+        self._left = Counter(owner)
+        self._parts: dict[int, dict[int, float]] = defaultdict(dict)
+
+    def add(self, window: int, score: float) -> int | None:
+        """Take a window's score; gives the number of the text that is whole by it."""
+        text = self._owner[window]
+        parts = self._parts[text]
+        parts[window] = score
+        if len(parts) < self._left[text]:
+            return None
+        # In the order of the text, so that the sum is the same whatever came first.
+        self.of[text] = sum(parts[n] for n in sorted(parts))
+        del self._parts[text]
+        return text
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> str:

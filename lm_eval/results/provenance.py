@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any, cast
 
 from lm_eval.api.model import LM
+from lm_eval.api.usage import Usage
 from lm_eval.config.run import SECRETS, RunConfig
 from lm_eval.results.environment import describe_environment, describe_tokenizer
 from lm_eval.results.files import sanitize_model_name
@@ -31,9 +33,29 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
         "fewshot_as_multiturn": run.fewshot_as_multiturn,
         "chat_template": template,
         "chat_template_sha": hash_string(template) if template else None,
-        "truncated_requests": dict(getattr(lm, "truncated", {})),
         "total_evaluation_time_seconds": str(time.time() - started),
     }
+    return cast("EvalResults", described)
+
+
+def describe_usage(lm: LM) -> EvalResults | None:
+    """What the model went through, in all its processes; None in those that do not collect."""
+    used = getattr(lm, "used", Usage())
+    own = {
+        "usage": lm.usage() if hasattr(lm, "usage") else {},
+        "truncated_requests": used.truncated,
+        "failed_requests": used.failed,
+    }
+    every = [own] if getattr(lm, "world_size", 1) == 1 else lm.gather_object(own, dst=0)
+    if every is None:
+        return None
+    summed: dict[str, Counter[str]] = {name: Counter() for name in own}
+    for one in every:
+        for name, counts in one.items():
+            summed[name].update(counts)
+    described = {name: dict(counts) for name, counts in summed.items()}
+    if not described["usage"]:
+        del described["usage"]  # it does not count
     return cast("EvalResults", described)
 
 

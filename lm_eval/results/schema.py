@@ -31,6 +31,8 @@ EvalResults = TypedDict(
         "timings": dict[str, float],
         "answers": dict[str, int],
         "usage": dict[str, int],
+        "truncated_requests": dict[str, int],
+        "failed_requests": dict[str, int],
         # how it was run, and all that is needed to run it again
         "settings": dict[str, Any],
         "model_identity": dict[str, Any],

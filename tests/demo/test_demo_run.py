@@ -91,7 +91,7 @@ def test_scores_do_not_move_with_the_batch_size(size: int) -> None:
 def test_the_model_tells_what_it_has_been_through() -> None:
     results: Any = lm_eval.simple_evaluate("demo", tasks=["demo_choice", "demo_sums"], limit=4)
     used = results["usage"]
-    assert set(used) == {"tokens_in", "tokens_out", "tokens_shared", "truncated"}
+    assert set(used) == {"tokens_in", "tokens_out", "tokens_shared", "truncated", "failed"}
     assert 0 < used["tokens_shared"] < used["tokens_in"]
     assert used["tokens_out"] > 0
     assert used["truncated"] == 0
@@ -101,4 +101,5 @@ def test_the_model_tells_what_it_has_been_through() -> None:
     assert alone["usage"]["tokens_shared"] == 0
     short: Any = lm_eval.simple_evaluate("demo", {"max_length": 16}, tasks=["demo_choice"], limit=4)
     assert short["usage"]["truncated"] == 16
+    assert short["truncated_requests"] == {"demo_choice": 16}
     assert short["usage"]["tokens_in"] == 16 * 16

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval.engine.plan import Batch, ancestor_mask, distinct_tokens, plan
+from lm_eval.engine.plan import Batch, Ordered, ancestor_mask, distinct_tokens, plan
 
 Request = tuple[list[int], int]
 
@@ -116,6 +116,15 @@ def test_without_sharing_every_request_has_a_tree_of_its_own() -> None:
     (batch,) = plan([[1, 2, 3], [1, 2, 3], [1, 2, 4]], [1, 1, 1], share=False)
     assert len(batch.tokens) == 9
     assert len(batch.roots) == 3
+
+
+def test_the_price_of_either_way_is_known_before() -> None:
+    ordered = Ordered.of([[1, 2, 3], [1, 2, 4, 5], [1, 2, 3], [9]], [1, 1, 1, 1])
+    assert ordered.distinct == 3 + 2 + 1  # 1 2 3, 4 5, 9
+    assert ordered.padded(max_tokens=100) == 3 * 4  # three rows as wide as the longest
+    assert ordered.padded(max_tokens=8) == 2 * 4 + 1
+    assert ordered.padded(max_tokens=100, max_requests=1) == 4 + 3 + 1
+    assert Ordered.of([], []).padded(max_tokens=8) == 0
 
 
 def test_nothing_to_plan_gives_no_batches() -> None:

@@ -17,11 +17,12 @@ from lm_eval.models.demo.model import WEIGHTS
 from tests.huggingface.conftest import Make, ask, torch
 
 TASKS = ["demo_choice", "demo_stories"]
+LONGEST = 64
 
 
 @pytest.fixture(scope="module")
 def alone() -> Any:
-    options = {"pretrained": str(WEIGHTS), "dtype": "float32"}
+    options = {"pretrained": str(WEIGHTS), "dtype": "float32", "max_length": LONGEST}
     return lm_eval.simple_evaluate("hf", options, TASKS, limit=12, device="cpu")
 
 
@@ -35,10 +36,12 @@ def scores(results: Any) -> dict[str, float]:
 
 
 def test_a_run_scores_what_the_numpy_model_scores(alone: Any) -> None:
-    expected = scores(lm_eval.simple_evaluate("demo", tasks=TASKS, limit=12))
-    assert scores(alone) == pytest.approx(expected, rel=1e-4)
+    expected: Any = lm_eval.simple_evaluate("demo", {"max_length": LONGEST}, TASKS, limit=12)
+    assert scores(alone) == pytest.approx(scores(expected), rel=1e-4)
     assert alone["config"]["model_num_parameters"] > 100_000
-    assert alone["truncated_requests"] == {}
+    for key in ("truncated_requests", "failed_requests"):
+        assert alone[key] == expected[key]
+    assert alone["usage"]["tokens_in"] == expected["usage"]["tokens_in"]
 
 
 def test_processes_started_together_share_the_work_and_give_one_result(
@@ -50,7 +53,8 @@ def test_processes_started_together_share_the_work_and_give_one_result(
     command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
     command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
     command += ["--main_process_port", str(port), "-m", "lm_eval", "run", "--model", "hf"]
-    command += ["--model_args", f"pretrained={WEIGHTS},dtype=float32", "--limit", "12"]
+    arguments = f"pretrained={WEIGHTS},dtype=float32,max_length={LONGEST}"
+    command += ["--model_args", arguments, "--limit", "12"]
     command += ["--tasks", ",".join(TASKS), "--output_path", str(tmp_path / "out")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(
@@ -58,7 +62,12 @@ def test_processes_started_together_share_the_work_and_give_one_result(
     )
     assert done.returncode == 0, done.stderr
     (file,) = (tmp_path / "out").rglob("results_*.json")
-    assert scores(json.loads(file.read_text())) == pytest.approx(scores(alone), rel=1e-5)
+    results = json.loads(file.read_text())
+    assert scores(results) == pytest.approx(scores(alone), rel=1e-5)
+    # Both processes' tokens; what is shared between the halves is computed in either.
+    assert results["usage"]["tokens_in"] == alone["usage"]["tokens_in"]
+    assert 0 < results["usage"]["tokens_shared"] <= alone["usage"]["tokens_shared"]
+    assert results["truncated_requests"] == alone["truncated_requests"] == {"demo_choice": 48}
     assert done.stdout.count("byte_perplexity") == 1  # one table
 
 

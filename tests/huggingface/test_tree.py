@@ -8,6 +8,7 @@ import pytest
 
 from lm_eval.models.huggingface import tree
 from lm_eval.models.huggingface.attention import Form
+from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.scoring import TreeScorer
 from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model, torch
 from tests.huggingface.test_architectures import by_definition, draw_windows
@@ -45,7 +46,7 @@ def test_chains_see_their_ancestors_and_nothing_else(
     monkeypatch.setattr(tree, "flash_attention", slow_kernel)
     monkeypatch.setattr(tree, "GATHERED_KEYS", gathered)
     windows = draw_windows(seed=3)
-    fitted = lm._fit_all(enumerate(windows))
+    fitted = Continuations(lm).fit_all(enumerate(windows))
     lm.budget.tokens = 200
     scorer = TreeScorer(lm._network, *lm._limits(), flash=True)
     found = dict(scorer.score([fitted]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,12 @@ from tokenizers import Tokenizer
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
+from lm_eval.api.usage import Usage
 from lm_eval.engine.plan import distinct_tokens, plan
 from lm_eval.engine.progress import progress
 from lm_eval.models.conventions import (
     Generation,
+    TextScores,
     Window,
     fit_window,
     keep_end,
@@ -73,7 +74,7 @@ class DemoLM(TemplateLM):
         self.seed = seed
         self.prefix_sharing = prefix_sharing
         self._device = "cpu"
-        self._usage = dict.fromkeys(("tokens_in", "tokens_out", "tokens_shared", "truncated"), 0)
+        self.used = Usage()
 
     @property
     def eot_token_id(self) -> int:
@@ -97,7 +98,7 @@ class DemoLM(TemplateLM):
         return {"weights": hashlib.sha256(weights).hexdigest(), "seed": self.seed}
 
     def usage(self) -> dict[str, int]:
-        return dict(self._usage)
+        return self.used.totals()
 
     def _encode_all(self, texts: Iterable[str]) -> dict[str, list[int]]:
         """Encode many texts at once, equal ones only once."""
@@ -114,6 +115,11 @@ class DemoLM(TemplateLM):
             split_pair(codes[context + rest], codes[context], self.prefix_token_id)
             for context, rest in pairs
         ]
+        self.used.truncated.update(
+            str(request.task_name)
+            for request, (context, rest) in zip(requests, windows, strict=True)
+            if len(context) + len(rest) > self.max_length + 1
+        )
         encoded = [
             (request.args, *window) for request, window in zip(requests, windows, strict=True)
         ]
@@ -140,10 +146,7 @@ class DemoLM(TemplateLM):
         """Score continuations in the order that suits the model; a batch's numbers and scores."""
         fitted = [fit_window(*window, self.max_length) for window in windows]
         read = sum(len(tokens) for tokens, wanted in fitted if wanted)
-        self._usage["tokens_in"] += read
-        self._usage["truncated"] += sum(
-            len(context) + len(rest) > self.max_length + 1 for context, rest in windows
-        )
+        self.used.tokens_in += read
         filled = [i for i, (_, wanted) in enumerate(fitted) if wanted]
         yield [(i, (0.0, True)) for i, (_, wanted) in enumerate(fitted) if not wanted]
         batches = plan(
@@ -153,7 +156,7 @@ class DemoLM(TemplateLM):
             max_requests=self.batch_size,
             share=self.prefix_sharing,
         )
-        self._usage["tokens_shared"] += read - distinct_tokens(batches)
+        self.used.tokens_shared += read - distinct_tokens(batches)
         stem_tokens, stem = np.zeros(0, dtype=np.int64), None
         for batch in batches:
             if not np.array_equal(batch.stem, stem_tokens):
@@ -182,23 +185,18 @@ class DemoLM(TemplateLM):
             cut = rolling_windows(codes[text], self.prefix_token_id, self.max_length)
             windows += cut
             owner += [i] * len(cut)
-        parts: dict[int, dict[int, float]] = defaultdict(dict)
-        left = [owner.count(i) for i in range(len(texts))]
-        totals = [0.0] * len(texts)
+        totals = TextScores(owner, len(texts))
         with progress(len(texts), "Reading texts", unit="text", disable=disable_tqdm) as bar:
-            done = [i for i, count in enumerate(left) if not count]
+            done = [i for i, text in enumerate(texts) if not codes[text]]
             for batch in self._score(windows):
-                for number, (score, _) in batch:
-                    i = owner[number]
-                    parts[i][number] = score
-                    if len(parts[i]) == left[i]:
-                        totals[i] = sum(parts[i][n] for n in sorted(parts[i]))
-                        done.append(i)
+                whole = (totals.add(number, score) for number, (score, _) in batch)
+                done += [i for i in whole if i is not None]
                 asked = [requests[i].args for i in done]
-                self.cache_hook.add_batch("loglikelihood_rolling", asked, [totals[i] for i in done])
+                found = [totals.of[i] for i in done]
+                self.cache_hook.add_batch("loglikelihood_rolling", asked, found)
                 bar.update(len(done))
                 done = []
-        return totals
+        return totals.of
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         codes = self._encode_all([request.args[0] for request in requests])
@@ -229,20 +227,25 @@ class DemoLM(TemplateLM):
                     done.sort()
                     asked = [requests[i].args for i in done]
                     self.cache_hook.add_batch("generate_until", asked, [answers[i] for i in done])
-                    self._count_generated(prompts, codes, [answers[i] for i in done])
+                    self._count_generated(requests, prompts, codes, answers)
         return answers
 
     def _count_generated(
-        self, prompts: Sequence[Prompt], codes: dict[str, list[int]], answers: Sequence[str]
+        self,
+        requests: list[Instance],
+        prompts: Sequence[Prompt],
+        codes: dict[str, list[int]],
+        answers: Sequence[str],
     ) -> None:
         """Count a prompt as often as it is answered, though it is read once for all its answers."""
+        written = self._encode_all(answers[i] for prompt in prompts for i in prompt.requests)
         for prompt in prompts:
             size, times = len(prompt.tokens), len(prompt.requests)
-            self._usage["tokens_in"] += size * times
-            self._usage["tokens_shared"] += size * (times - 1)
-            self._usage["truncated"] += times * (len(codes[prompt.text]) > size)
-        written = self._encode_all(answers)
-        self._usage["tokens_out"] += sum(len(written[text]) for text in answers)
+            self.used.tokens_in += size * times
+            self.used.tokens_shared += size * (times - 1)
+            self.used.tokens_out += sum(len(written[answers[i]]) for i in prompt.requests)
+            if len(codes[prompt.text]) > size:
+                self.used.truncated.update(str(requests[i].task_name) for i in prompt.requests)
 
     def _prompt_batches(
         self, contexts: dict[str, list[int]], codes: dict[str, list[int]], settings: Generation

@@ -102,7 +102,7 @@ class Generator:
         for text, asking in wanted.items():
             tokens = codes[text] or [lm.prefix_token_id]
             if len(tokens) > room:
-                lm.truncated[str(requests[asking[0]].task_name)] += len(asking)
+                lm.used.truncated.update(str(requests[i].task_name) for i in asking)
                 tokens = tokens[-room:] if lm.truncation_side == "left" else tokens[:room]
             prompts.append(Prompt(text, tokens, tuple(asking)))
         # Long ones first: what does not fit into memory shows at once.
@@ -170,6 +170,7 @@ class Generator:
                 device=lm.device,
                 max_tokens=lm.budget.tokens,
                 flash=lm.ways.flash,
+                used=lm.used,
             ):
                 done.add(request)
                 yield request, text if lm.think_end_token is None else self._said(tokens, settings)
@@ -203,9 +204,7 @@ class Generator:
     def _said(self, tokens: list[int], settings: Generation) -> str:
         """The answer behind the thinking, cut at its stop strings."""
         lm = self.lm
-        ending = self._ending(settings).tokens
-        end = next((n for n, token in enumerate(tokens) if token in ending), len(tokens))
-        tokens = tokens[:end]
+        tokens = self._ending(settings).cut(tokens)
         thought = lm.think_end_token
         if isinstance(thought, int):
             if thought in tokens:
@@ -243,10 +242,14 @@ class Generator:
             stop=list(self._stops(settings)),
             **extras,
         ).tolist()
+        read = sum(len(p.tokens) * len(p.requests) for p in prompts)
+        lm.used.read(read, sum(len(p.tokens) for p in rows))
+        ending = self._ending(settings)
         r = 0
         for prompt in prompts:
             for number in prompt.requests:
-                row = made[r][width:] if causal else made[r][1:]
+                row = ending.cut(made[r][width:] if causal else made[r][1:])
+                lm.used.tokens_out += len(row)
                 yield number, self._said(row, settings)
                 r += settings.sampled
             r += not settings.sampled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import transformers
 from torch import Tensor
 
 from lm_eval.api.model import TemplateLM
+from lm_eval.api.usage import Usage
 from lm_eval.defaults import DEFAULT_MAX_GEN_TOKS, DEFAULT_MAX_LENGTH
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.huggingface import loading
@@ -147,8 +147,7 @@ class HuggingFaceModel(TemplateLM):
         self.encoder = TextEncoder(
             self.tokenizer, add_bos_token=add_bos_token, causal=self.backend == "causal"
         )
-        self.truncated: Counter[str] = Counter()
-        """How many requests of each task were too long and lost some of their text."""
+        self.used = Usage()
 
     # -- how it is made -------------------------------------------------------------------------
 
@@ -260,7 +259,7 @@ class HuggingFaceModel(TemplateLM):
     # -- processes ------------------------------------------------------------------------------
 
     def usage(self) -> dict[str, int]:
-        return {"truncated": sum(self.truncated.values())}
+        return self.used.totals()
 
     def all_gather(self, tensor: Tensor) -> Any:
         return tensor if self.accelerator is None else self.accelerator.gather(tensor)

@@ -85,6 +85,7 @@ class EncoderDecoderScorer(Scorer):
             scores = score_pieces(
                 lambda a, b: logits[a:b].clone(), place, aim, cuts, self.softmax_dtype
             )
+            self.computed += sum(map(len, contexts))
             return Launched(asked, counts, stack(scores))
 
     def _logits(self, tokens: Tensor, seen: Tensor, labels: Tensor, owner: Tensor) -> Tensor:

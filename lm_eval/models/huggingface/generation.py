@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lm_eval.api.usage import Usage
 from lm_eval.models.conventions import Generation, cut_at_stop, stream
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.rows import Rows, prefill
@@ -38,6 +39,11 @@ class Ending:
 
     tokens: frozenset[int]
     stops: tuple[str, ...]
+
+    def cut(self, tokens: list[int]) -> list[int]:
+        """Tokens up to the first that ends the answer."""
+        ends = (n for n, token in enumerate(tokens) if token in self.tokens)
+        return tokens[: next(ends, len(tokens))]
 
     @property
     def reach(self) -> int:
@@ -74,13 +80,12 @@ class Answers:
         self.live = [i for i in self.live if i not in done]
         return [(i, cut_at_stop(text, self.ending.stops)) for i, text in finished]
 
+    def tokens(self, i: int) -> list[int]:
+        """An answer's tokens up to the one that ended it."""
+        return self.ending.cut(self.written[i, : self.length].tolist())
+
     def text(self, i: int) -> str:
-        """An answer's text up to the token that ended it."""
-        tokens = self.written[i, : self.length].tolist()
-        end = next(
-            (n for n, token in enumerate(tokens) if token in self.ending.tokens), len(tokens)
-        )
-        return str(self.tokenizer.decode(tokens[:end], skip_special_tokens=True))
+        return str(self.tokenizer.decode(self.tokens(i), skip_special_tokens=True))
 
     def _decode(self, rows: list[Any]) -> list[str]:
         if not self.ending.stops:
@@ -99,6 +104,7 @@ def generate(
     device: torch.device,
     max_tokens: int,
     flash: bool,
+    used: Usage,
 ) -> Iterator[tuple[int, str, list[int]]]:
     """Answer prompts under one setting; yields request, text and tokens as they are finished.
 
@@ -114,6 +120,7 @@ def generate(
         rows = Rows([len(prompts[p].tokens) for p, _ in owners], settings.max_gen_toks, flash=flash)
         tokens_of = [prompt.tokens for prompt in prompts]
         logits = prefill(network, rows, tokens_of, rows_of, max_tokens, device)
+        used.read(sum(len(p.tokens) * len(p.requests) for p in prompts), rows.read)
         new: list[Tensor] = []
         for step in range(settings.max_gen_toks):
             token = choose(logits, settings, None if draws is None else draws[:, step])
@@ -124,8 +131,9 @@ def generate(
                 new = []
                 for i, text in finished:
                     p, r = owners[i]
-                    written = answers.written[i, : answers.length].tolist()
+                    written = answers.tokens(i)
                     for request in (wanted[p][r],) if settings.sampled else prompts[p].requests:
+                        used.tokens_out += len(written)
                         yield request, text, written
                 if not answers.live:
                     return

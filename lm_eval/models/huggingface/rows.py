@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lm_eval.engine.plan import Batch, plan_carried
+from lm_eval.engine.plan import Batch, Ordered, plan_carried
 from lm_eval.models.huggingface.attention import (
     Form,
     flash_attention,
@@ -32,6 +32,8 @@ class Rows:
         self.width = int(self.lengths.max()) + room
         self.cache: KeysValues = {}
         self.flash = flash
+        self.read = 0
+        """Tokens of prompts that the model was run on."""
         self._index: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
 
     def write(self, layer: nn.Module, row: Tensor, column: Tensor, k: Tensor, v: Tensor) -> None:
@@ -144,13 +146,15 @@ def prefill(
     """Read prompts into the rows of their answers; gives the rows' next-token scores (B, V)."""
     scores: dict[int, Tensor] = {}
     before: Tree | None = None
-    for batch in plan_carried(prompts, [1] * len(prompts), max_tokens=max_tokens):
+    ordered = Ordered.of(prompts, [1] * len(prompts))
+    for batch in plan_carried(ordered, max_tokens=max_tokens):
         tree = before = _Reading(batch, rows, rows_of, rows.flash, before)
         tokens, position = (
             torch.from_numpy(part).to(device)[None] for part in (tree.tokens, tree.position)
         )
         with switched_on(network.configs, tree):
             hidden = network.hidden(tokens, position)[0]
+        rows.read += len(tree.tokens)
         last = torch.from_numpy(batch.scored - batch.given).to(hidden.device)
         logits = network.logits(hidden.index_select(0, last))
         for place, prompt in enumerate(batch.requests):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval.engine.plan import plan_carried
+from lm_eval.engine.plan import Ordered, cut_rows, plan_carried
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface.attention import switched_on
@@ -24,6 +24,8 @@ from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
 from lm_eval.models.huggingface.tree import Tree, send
 
+TREE_PRICE = {"cpu": 1.15, "cuda": 1.0, "other": 1.15}
+"""What a token costs in a tree, one in a row being 1, where nothing is shared (masks)."""
 AHEAD = 3
 """Batches that are launched before the oldest one's scores are waited for."""
 
@@ -83,6 +85,8 @@ class Scorer:
         self.device = device
         self.budget = budget
         self.vocabulary = vocabulary
+        self.computed = 0
+        """Tokens that the model was run on, padding apart."""
 
     @property
     def rows_at_once(self) -> int:
@@ -134,7 +138,11 @@ class Scorer:
 
 
 class TreeScorer(Scorer):
-    """Every distinct prefix computed once."""
+    """Every distinct prefix computed once, wherever that is cheaper than rows of their own.
+
+    With a `plain` scorer, requests go there where sharing does not pay: a tree of as many nodes as
+    they have tokens costs a little more than rows, unless these need padding.
+    """
 
     def __init__(
         self,
@@ -144,21 +152,37 @@ class TreeScorer(Scorer):
         vocabulary: int,
         max_requests: int | None,
         flash: bool,
+        plain: PlainScorer | None = None,
     ) -> None:
         super().__init__(device, budget, vocabulary)
         self.network = network
         self.max_requests = max_requests
         self.flash = flash
+        self.plain = plain
         self.last: Tree | None = None
 
     def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
-        before = self.last = None
         numbers = list(windows)
+        ordered = Ordered.of(
+            [windows[n][0] for n in numbers], [len(windows[n][1]) for n in numbers]
+        )
+        if self.plain is None or self.sharing_pays(ordered):
+            yield from self._tree_launches(windows, numbers, ordered)
+        else:
+            before = self.plain.computed
+            yield from self.plain.launches(windows)
+            self.computed += self.plain.computed - before
+
+    def sharing_pays(self, ordered: Ordered) -> bool:
+        price = TREE_PRICE.get(self.device.type, TREE_PRICE["other"])
+        return ordered.distinct * price <= ordered.padded(self.budget.tokens, self.max_requests)
+
+    def _tree_launches(
+        self, windows: Mapping[int, Window], numbers: list[int], ordered: Ordered
+    ) -> Iterator[Launched]:
+        before = self.last = None
         for batch in plan_carried(
-            [windows[n][0] for n in numbers],
-            [len(windows[n][1]) for n in numbers],
-            max_tokens=self.budget.tokens,
-            max_requests=self.max_requests,
+            ordered, max_tokens=self.budget.tokens, max_requests=self.max_requests
         ):
             self.last = tree = before = Tree(batch, flash=self.flash, before=before)
             asked = [numbers[i] for i in batch.requests]
@@ -174,7 +198,9 @@ class TreeScorer(Scorer):
             hidden = self.network.hidden(tokens[None], position[None])[0]
             hidden = hidden.index_select(0, rows.to(hidden.device))
             cuts = pieces(reading.row, len(reading.places), self.rows_at_once)
-            return stack(self.network.score_rows(hidden, row, target, cuts), back)
+            scores = self.network.score_rows(hidden, row, target, cuts)
+            self.computed += len(tree.tokens)
+            return stack(scores, back)
 
 
 class PlainScorer(Scorer):
@@ -206,12 +232,8 @@ class PlainScorer(Scorer):
         limit = self.budget.tokens
         if self.logits is not None:
             limit = min(limit, max(1, 8 * self.budget.logit_bytes // (4 * self.vocabulary)))
-        first = 0
-        while first < len(reads):
-            fitting = max(1, limit // len(reads[first]))
-            last = first + min(fitting, self.max_requests or fitting)
+        for first, last in cut_rows([len(read) for read in reads], limit, self.max_requests):
             yield self._launch(windows, reads[first:last], alike)
-            first = last
 
     def _launch(
         self,
@@ -249,5 +271,6 @@ class PlainScorer(Scorer):
                     cuts,
                     torch.float32 if self.network is None else self.network.softmax_dtype,
                 )
+            self.computed += sum(map(len, reads))
             counts = [len(windows[n][1]) for n in asked]
             return Launched(asked, counts, stack(scores, back))
