@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "lm_eval"
 
 FOUNDATION = {"errors", "defaults", "markdown", "_lazy"}
-CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model"}
+CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model", "api.usage"}
 TASK_CONTRACTS = {"api.task", "api.group"}
 BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics"}
 
@@ -25,6 +25,7 @@ MAY_USE = {
     "stats": set(),
     "config": FOUNDATION | {"api.instance"},
     "api.instance": FOUNDATION,
+    "api.usage": FOUNDATION,
     "api.registry": FOUNDATION | {"api.filter", "api.model"},
     "api.filter": FOUNDATION | {"api.instance"},
     "api.model": FOUNDATION | {"config", "api.instance"},
