@@ -127,3 +127,31 @@ def test_a_model_split_over_devices_answers_alike(
     split = HFLM(pretrained=str(tmp_path), device="cpu", device_map="auto")
     found, expected = split.loglikelihood(asked), make_lm().loglikelihood(asked)
     assert [a for a, _ in found] == pytest.approx([b for b, _ in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantised_weights_are_asked_for_by_name(
+    bits: int, llama: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    from lm_eval.models.huggingface import HFLM
+
+    llama.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    lm = HFLM(pretrained=str(tmp_path), device="cpu", **{f"load_in_{bits}bit": True})
+    assert str(bits) in type(lm.model.model.layers[0].self_attn.q_proj).__name__
+    asked = [ask("loglikelihood", "Tom has", f" {word}") for word in ("three", "four")]
+    close = HFLM(pretrained=llama, tokenizer=tokenizer).loglikelihood(asked)
+    for (found, _), (true, _) in zip(lm.loglikelihood(asked), close, strict=True):
+        assert found == pytest.approx(true, rel=0.3)
+        assert found != true
+
+
+def test_switches_of_quantisation_become_the_object_that_transformers_wants() -> None:
+    from lm_eval.models.huggingface.loading import quantised
+
+    given = {"load_in_4bit": True, "bnb_4bit_compute_dtype": "bfloat16", "revision": "main"}
+    made = quantised(given)
+    assert set(made) == {"quantization_config", "revision"}
+    assert made["quantization_config"].bnb_4bit_compute_dtype == torch.bfloat16
+    assert quantised({"load_in_8bit": False, "revision": "main"}) == {"revision": "main"}

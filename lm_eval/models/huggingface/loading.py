@@ -115,7 +115,7 @@ def load_model(
     """The weights, put where they belong, with an adapter or difference applied."""
     if peft and delta:
         raise ConfigError("peft and delta exclude each other: give one of them.")
-    options = {**options, **quantisation(options), "dtype": read_dtype(dtype)}
+    options = {**quantised(options), "dtype": read_dtype(dtype)}
     if parallelize or device_map is not None:
         options["device_map"] = device_map or "auto"
         options["offload_folder"] = offload_folder
@@ -137,15 +137,16 @@ def load_model(
     return model.eval()
 
 
-def quantisation(options: dict[str, Any]) -> dict[str, Any]:
-    """`load_in_4bit` and its kin, as the settings object transformers 5 wants."""
-    names = [n for n in options if n.startswith(("load_in_", "bnb_4bit_", "llm_int8_"))]
-    given = {name: options.pop(name) for name in names}
+def quantised(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with `load_in_4bit` and its kin as the settings object transformers 5 wants."""
+    names = {n for n in options if n.startswith(("load_in_", "bnb_4bit_", "llm_int8_"))}
+    given = {name: options[name] for name in names}
+    others = {name: value for name, value in options.items() if name not in names}
     if not any(given.get(n) for n in ("load_in_4bit", "load_in_8bit")):
-        return {}
+        return others
     if "bnb_4bit_compute_dtype" in given:
         given["bnb_4bit_compute_dtype"] = read_dtype(given["bnb_4bit_compute_dtype"])
-    return {"quantization_config": transformers.BitsAndBytesConfig(**given)}
+    return {**others, "quantization_config": transformers.BitsAndBytesConfig(**given)}
 
 
 def memory_map(per_gpu: int | str | None, cpu: int | str | None) -> dict[Any, int | str]:
