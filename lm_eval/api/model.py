@@ -54,6 +54,10 @@ class CacheHook:
 class LM(abc.ABC):
     """A language model that answers the three kinds of request."""
 
+    lockstep: bool = False
+    """Whether several processes hold parts of the model, and so must ask the very same requests:
+    then none is left out because one process finds its answer stored."""
+
     def __init__(self) -> None:
         self._rank = 0
         self._world_size = 1

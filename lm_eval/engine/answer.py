@@ -95,6 +95,8 @@ def _obtain(
     """Answers from the store where it has them, the others from the model."""
     if store is None or keys is None:
         return _ask(lm, kind, asked) if asked else []
+    if getattr(lm, "lockstep", False):
+        return _ask_and_keep(lm, kind, asked, store, keys)
     answers = store.find(keys)
     missing = [i for i, given in enumerate(answers) if given is MISSING]
     if len(missing) < len(asked):
@@ -111,14 +113,7 @@ def _obtain(
     first = {key if (key := keys[i]) is not None else i: i for i in reversed(missing)}
     once = missing if len(first) == len(missing) else sorted(first.values())
     wanted = asked if len(once) == len(asked) else [asked[i] for i in once]
-    keeper = _Keeper(kind, store, wanted, [keys[i] for i in once])
-    lm.set_cache_hook(CacheHook(keeper.keep, keeper.keep_batch))
-    try:
-        given = _ask(lm, kind, wanted)
-    finally:
-        lm.set_cache_hook(CacheHook())
-        keeper.flush()
-    given = keeper.finish(given)
+    given = _ask_and_keep(lm, kind, wanted, store, [keys[i] for i in once])
     if len(once) == len(asked):
         return given
     for i, value in zip(once, given, strict=True):
@@ -128,6 +123,20 @@ def _obtain(
             key = keys[i]
             answers[i] = answers[i if key is None else first[key]]
     return answers
+
+
+def _ask_and_keep(
+    lm: LM, kind: str, asked: list[Instance], store: AnswerStore, keys: list[bytes | None]
+) -> list[Any]:
+    """Answers from the model, each in the store the moment it is reported."""
+    keeper = _Keeper(kind, store, asked, keys)
+    lm.set_cache_hook(CacheHook(keeper.keep, keeper.keep_batch))
+    try:
+        given = _ask(lm, kind, asked)
+    finally:
+        lm.set_cache_hook(CacheHook())
+        keeper.flush()
+    return keeper.finish(given)
 
 
 class _Keeper:

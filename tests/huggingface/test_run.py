@@ -26,6 +26,12 @@ def alone() -> Any:
     return lm_eval.simple_evaluate("hf", options, TASKS, limit=12, device="cpu")
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 def scores(results: Any) -> dict[str, float]:
     return {
         f"{task}/{key}": value
@@ -47,12 +53,9 @@ def test_a_run_scores_what_the_numpy_model_scores(alone: Any) -> None:
 def test_processes_started_together_share_the_work_and_give_one_result(
     alone: Any, tmp_path: Path
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
     command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["--main_process_port", str(port), "-m", "lm_eval", "run", "--model", "hf"]
+    command += ["--main_process_port", str(free_port()), "-m", "lm_eval", "run", "--model", "hf"]
     arguments = f"pretrained={WEIGHTS},dtype=float32,max_length={LONGEST}"
     command += ["--model_args", arguments, "--limit", "12"]
     command += ["--tasks", ",".join(TASKS), "--output_path", str(tmp_path / "out")]
@@ -69,6 +72,34 @@ def test_processes_started_together_share_the_work_and_give_one_result(
     assert 0 < results["usage"]["tokens_shared"] <= alone["usage"]["tokens_shared"]
     assert results["truncated_requests"] == alone["truncated_requests"] == {"demo_choice": 48}
     assert done.stdout.count("byte_perplexity") == 1  # one table
+
+
+def test_processes_that_hold_parts_of_a_model_ask_the_same_and_give_one_result(
+    alone: Any, tmp_path: Path
+) -> None:
+    """Also the second time, when one of them has all answers and the others have none."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    command += ["--master_port", str(free_port()), "-m", "lm_eval", "run", "--model", "hf"]
+    arguments = f"pretrained={WEIGHTS},dtype=float32,max_length={LONGEST},tp_plan=auto"
+    command += ["--model_args", arguments, "--device", "cpu", "--limit", "12"]
+    command += ["--tasks", "demo_choice", "--output_path", str(tmp_path / "out")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for _ in range(2):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("acc_norm") == 1
+    for file in (tmp_path / "out").rglob("results_*.json"):
+        found = json.loads(file.read_text())["results"]["demo_choice"]
+        for metric in ("acc,none", "acc_norm,none"):
+            assert found[metric] == alone["results"]["demo_choice"][metric]
 
 
 def test_an_adapter_changes_the_answers_and_shares_prefixes(

@@ -82,6 +82,7 @@ class HuggingFaceModel(TemplateLM):
         self.pretrained, self.revision = pretrained, revision
         self.peft, self.delta = peft, delta
         self.accelerator: Any = None
+        self.lockstep = tp_plan is not None
         shared = {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
         if subfolder:
             shared["subfolder"] = subfolder
@@ -117,7 +118,7 @@ class HuggingFaceModel(TemplateLM):
                 delta=delta,
                 **shared,
                 **({"gguf_file": gguf_file} if gguf_file else {}),
-                **({"tp_plan": tp_plan} if tp_plan is not None else {}),
+                **loading.split_by(tp_plan),
                 **kwargs,
             )
         loading.check_vocabulary(self.tokenizer, self._model)

@@ -116,14 +116,15 @@ def load_model(
     if peft and delta:
         raise ConfigError("peft and delta exclude each other: give one of them.")
     options = {**quantised(options), "dtype": read_dtype(dtype)}
+    tensor_parallel = "distributed_config" in options or "tp_plan" in options
     if parallelize or device_map is not None:
         options["device_map"] = device_map or "auto"
         options["offload_folder"] = offload_folder
         if memory := memory_map(max_memory_per_gpu, max_cpu_memory):
             options["max_memory"] = memory
-    elif options.get("quantization_config") is not None and "tp_plan" not in options:
+    elif options.get("quantization_config") is not None and not tensor_parallel:
         options["device_map"] = {"": str(device)}
-    placed = "device_map" in options or "tp_plan" in options
+    placed = "device_map" in options or tensor_parallel
     try:
         model = make.from_pretrained(name, **options)
     except Exception as error:
@@ -135,6 +136,15 @@ def load_model(
     if not placed:
         model = model.to(device)
     return model.eval()
+
+
+def split_by(tp_plan: Any) -> dict[str, Any]:
+    """The plan by which several processes hold parts of one model, as transformers wants it."""
+    if tp_plan is None:
+        return {}
+    if hasattr(transformers, "DistributedConfig"):
+        return {"distributed_config": transformers.DistributedConfig(tp_plan=tp_plan)}
+    return {"tp_plan": tp_plan}  # transformers before 5.18
 
 
 def quantised(options: dict[str, Any]) -> dict[str, Any]:
