@@ -24,8 +24,9 @@ from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
 from lm_eval.models.huggingface.tree import Tree, send
 
-TREE_PRICE = {"cpu": 1.15, "cuda": 1.0, "other": 1.15}
-"""What a token costs in a tree, one in a row being 1, where nothing is shared (masks)."""
+TREE_PRICE = {"cpu": (1.15, 0.0), "cuda": (1.03, 2.0), "other": (1.15, 0.0)}
+"""What a tree costs for each token and each request, a token in a row costing 1: on a processor
+masks, on a GPU the host that lays chains out. Measured on requests that share nothing."""
 AHEAD = 3
 """Batches that are launched before the oldest one's scores are waited for."""
 
@@ -174,8 +175,9 @@ class TreeScorer(Scorer):
             self.computed += self.plain.computed - before
 
     def sharing_pays(self, ordered: Ordered) -> bool:
-        price = TREE_PRICE.get(self.device.type, TREE_PRICE["other"])
-        return ordered.distinct * price <= ordered.padded(self.budget.tokens, self.max_requests)
+        token, request = TREE_PRICE.get(self.device.type, TREE_PRICE["other"])
+        tree = token * ordered.distinct + request * len(ordered.order)
+        return tree <= ordered.padded(self.budget.tokens, self.max_requests)
 
     def _tree_launches(
         self, windows: Mapping[int, Window], numbers: list[int], ordered: Ordered
