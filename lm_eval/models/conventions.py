@@ -147,7 +147,7 @@ def read_generation(settings: Mapping[str, Any], max_gen_toks: int) -> Generatio
         until=(until,) if isinstance(until, str) else tuple(until),
         max_gen_toks=int(length),
         temperature=0.0 if do_sample is False else float(temperature),
-        top_k=int(settings.get("top_k") or 0),
+        top_k=max(0, int(settings.get("top_k") or 0)),
         top_p=1.0 if top_p is None else float(top_p),
     )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,10 +17,12 @@ from lm_eval.models.conventions import (
     Generation,
     cut_at_stop,
     read_generation,
+    stream,
 )
 from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.generation import Ending, Prompt, generate
 from lm_eval.models.huggingface.memory import is_out_of_memory, release
+from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import text_config
 
 if TYPE_CHECKING:
@@ -44,6 +49,8 @@ ROW_BYTES = 1 << 30
 """Most memory for keys and values of answers under way, off a GPU."""
 MOST_ROWS = {"cpu": 64, "cuda": 512, "other": 64}
 
+Way = Callable[[list[Prompt], Generation, Mapping[str, Any]], Iterator[tuple[int, str]]]
+
 
 class Generator:
     """Answers generation requests with a model."""
@@ -51,25 +58,37 @@ class Generator:
     def __init__(self, lm: HFLM) -> None:
         self.lm = lm
         self.settings = getattr(lm.model, "generation_config", None)
+        self.special = special_tokens(lm.tokenizer)
 
     def answer(self, requests: list[Instance]) -> Iterator[tuple[int, str]]:
         """Yields the number of a request and its answer, as answers are finished."""
-        lm = self.lm
-        texts = [request.args[0] for request in requests]
-        if type(lm).tok_encode is HuggingFaceModel.tok_encode:
-            codes = lm.encoder.encode_all(texts)
-        else:
-            codes = {text: lm.tok_encode(text) for text in dict.fromkeys(texts)}
+        codes = self._codes(request.args[0] for request in requests)
         groups: dict[str, list[int]] = {}
         for i, request in enumerate(requests):
             groups.setdefault(repr(sorted(request.args[1].items())), []).append(i)
         for numbers in groups.values():
             asked: Mapping[str, Any] = requests[numbers[0]].args[1]
             settings = self._read(asked)
+            if settings.max_gen_toks < 1:
+                yield from ((number, "") for number in numbers)
+                continue
             prompts = self._prompts(requests, numbers, codes, settings)
             way = self._our_way if self._is_ours(asked, prompts, settings) else self._their_way
-            for batch in self._batches(prompts, settings):
-                yield from way(batch, settings, asked)
+            found = self._in_batches(way, prompts, settings, asked)
+            try:
+                yield from in_order(found, [prompt.requests for prompt in prompts])
+            except NotANumberError as error:
+                raise error.of(requests[error.number]) from error
+
+    def _codes(self, texts: Iterable[str]) -> Mapping[str, list[int]]:
+        """The tokens of contexts, by the methods that a subclass has replaced."""
+        lm = self.lm
+        if type(lm).tok_batch_encode is not HuggingFaceModel.tok_batch_encode:
+            rows = ((text, lm.tok_batch_encode([text])) for text in dict.fromkeys(texts))
+            return {text: ids[0][mask[0].bool()].tolist() for text, (ids, mask) in rows}
+        if type(lm).tok_encode is not HuggingFaceModel.tok_encode:
+            return {text: lm.tok_encode(text) for text in dict.fromkeys(texts)}
+        return lm.encoder.encode_all(texts)
 
     def _read(self, asked: Mapping[str, Any]) -> Generation:
         default = getattr(self.settings, "top_k", None)
@@ -104,9 +123,23 @@ class Generator:
             if len(tokens) > room:
                 lm.used.truncated.update(str(requests[i].task_name) for i in asking)
                 tokens = tokens[-room:] if lm.truncation_side == "left" else tokens[:room]
-            prompts.append(Prompt(text, tokens, tuple(asking)))
+            first = self._answered_before([requests[i] for i in asking], requests[-1])
+            prompts.append(Prompt(text, tokens, tuple(asking), first))
         # Long ones first: what does not fit into memory shows at once.
         return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.tokens))
+
+    def _answered_before(self, asking: list[Instance], last: Instance) -> int:
+        """How many repeats of a prompt have answers already: in the store, or by the process
+        before. A process's last request may be cut short as well; then its first repeats are here.
+        """
+        lm = self.lm
+        here = Counter(map(id, asking))
+        others = {
+            id(request): request
+            for request in asking
+            if request is not last or lm.rank + 1 == lm.world_size
+        }
+        return sum(max(0, (r.repeats or 1) - here[key]) for key, r in others.items())
 
     def _is_ours(
         self, asked: Mapping[str, Any], prompts: list[Prompt], settings: Generation
@@ -123,18 +156,49 @@ class Generator:
             getattr(self.settings, name, None) in neutral for name, neutral in NEUTRAL.items()
         )
 
-    def _batches(self, prompts: list[Prompt], settings: Generation) -> Iterator[list[Prompt]]:
-        first = 0
-        while first < len(prompts):
-            rows = self._rows_at_once(len(prompts[first].tokens) + settings.max_gen_toks)
-            batch, taken = [prompts[first]], len(prompts[first].requests)
-            for prompt in prompts[first + 1 :]:
-                if taken + len(prompt.requests) > rows:
-                    break
+    def _in_batches(
+        self, way: Way, prompts: list[Prompt], settings: Generation, asked: Mapping[str, Any]
+    ) -> Iterator[tuple[int, str]]:
+        """Answer prompts some at a time; a batch that fails is tried again in halves."""
+        left = deque(prompts)
+        while left:
+            rows = self._rows_at_once(len(left[0].tokens) + settings.max_gen_toks)
+            batch: list[Prompt] = []
+            while left and rows > 0:
+                prompt = left.popleft()
+                if prompt.rows(settings) > rows:
+                    prompt, rest = split(prompt, rows)
+                    left.appendleft(rest)
                 batch.append(prompt)
-                taken += len(prompt.requests)
-            yield batch
-            first += len(batch)
+                rows -= prompt.rows(settings)
+            yield from self._in_halves(way, batch, settings, asked)
+
+    def _in_halves(
+        self, way: Way, batch: list[Prompt], settings: Generation, asked: Mapping[str, Any]
+    ) -> Iterator[tuple[int, str]]:
+        """Answer a batch; in halves where memory runs out, or to find whose scores are NaN."""
+        if len(batch) > 1:
+            halves = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+        elif batch[0].rows(settings) > 1:
+            halves = [[part] for part in split(batch[0], batch[0].rows(settings) // 2)]
+        else:
+            halves = []
+        done: set[int] = set()
+        try:
+            for number, text in way(batch, settings, asked):
+                done.add(number)
+                yield number, text
+            return
+        except (RuntimeError, MemoryError) as error:
+            if not halves or not (isinstance(error, NotANumberError) or is_out_of_memory(error)):
+                raise
+        release()
+        for half in halves:
+            if done.issuperset(number for prompt in half for number in prompt.requests):
+                continue
+            for number, text in self._in_halves(way, half, settings, asked):
+                if number not in done:
+                    yield number, text
 
     def _rows_at_once(self, length: int) -> int:
         lm = self.lm
@@ -142,8 +206,11 @@ class Generator:
             return lm.max_requests
         config, kind = text_config(lm.config), lm.device.type
         heads = getattr(config, "num_attention_heads", 1) or 1
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        pairs = 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", 0) or heads)
+        width = (
+            getattr(config, "head_dim", None) or getattr(config, "hidden_size", 1 << 12) // heads
+        )
+        layers = getattr(config, "num_hidden_layers", 1 << 5)
+        pairs = 2 * layers * (getattr(config, "num_key_value_heads", 0) or heads)
         memory = ROW_BYTES
         if kind == "cuda":
             memory = torch.cuda.mem_get_info(lm.device)[0] // 4
@@ -157,48 +224,32 @@ class Generator:
     ) -> Iterator[tuple[int, str]]:
         lm = self.lm
         assert lm._network is not None
-        done: set[int] = set()
-        ran_out = False
-        try:
-            for request, text, tokens in generate(
-                lm._network,
-                lm.tokenizer,
-                prompts,
-                settings,
-                self._ending(settings),
-                seed=lm.seed,
-                device=lm.device,
-                max_tokens=lm.budget.tokens,
-                flash=lm.ways.flash,
-                used=lm.used,
-            ):
-                done.add(request)
-                yield request, text if lm.think_end_token is None else self._said(tokens, settings)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or len(prompts) == 1:
-                raise
-            ran_out = True
-        if ran_out:
-            release()
-            left = [p for p in prompts if not done.issuperset(p.requests)]
-            middle = max(1, len(left) // 2)
-            for half in (left[:middle], left[middle:]):
-                if half:
-                    yield from (
-                        (i, text)
-                        for i, text in self._our_way(half, settings, asked)
-                        if i not in done
-                    )
+        for request, text, tokens in generate(
+            lm._network,
+            lm.tok_decode,
+            prompts,
+            settings,
+            self._ending(settings),
+            seed=lm.seed,
+            device=lm.device,
+            max_tokens=lm.budget.tokens,
+            flash=lm.ways.flash,
+            used=lm.used,
+        ):
+            yield request, text if lm.think_end_token is None else self._said(tokens, settings)
 
     def _ending(self, settings: Generation) -> Ending:
         lm = self.lm
         ends = getattr(self.settings, "eos_token_id", None)
-        tokens = {lm.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        tokens = {lm.eot_token_id, *(ends if isinstance(ends, list) else [ends])}
+        # Special tokens are left out of an answer's text, so they are looked for as tokens.
+        tokens |= {token for text, token in self.special.items() if text in settings.until}
         return Ending(frozenset(t for t in tokens if t is not None), self._stops(settings))
 
     def _stops(self, settings: Generation) -> tuple[str, ...]:
         """The request's stop strings and the end-of-text token's own text."""
-        end = self.lm.tok_decode(self.lm.eot_token_id, skip_special_tokens=False)
+        token = self.lm.eot_token_id
+        end = "" if token is None else self.lm.tok_decode([token], skip_special_tokens=False)
         return tuple(stop for stop in (*settings.until, end) if stop)
 
     def _said(self, tokens: list[int], settings: Generation) -> str:
@@ -222,7 +273,7 @@ class Generator:
         self, prompts: list[Prompt], settings: Generation, asked: Mapping[str, Any]
     ) -> Iterator[tuple[int, str]]:
         lm = self.lm
-        rows = [p for p in prompts for _ in (p.requests if settings.sampled else p.requests[:1])]
+        rows = [p for p in prompts for _ in range(p.rows(settings))]
         width = max(len(p.tokens) for p in rows)
         pad = lm.tokenizer.pad_token_id or 0
         context = torch.full((len(rows), width), pad, device=lm.device)
@@ -235,13 +286,14 @@ class Generator:
         extras["temperature"] = settings.temperature
         causal = lm.backend == "causal"
         limit = extras.pop("max_length", settings.max_gen_toks + (width if causal else 1))
-        made = lm._model_generate(
-            context=context,
-            attention_mask=mask,
-            max_length=limit,
-            stop=list(self._stops(settings)),
-            **extras,
-        ).tolist()
+        with self._drawn_alike(prompts[0], settings):
+            made = lm._model_generate(
+                context=context,
+                attention_mask=mask,
+                max_length=limit,
+                stop=list(self._stops(settings)),
+                **extras,
+            ).tolist()
         read = sum(len(p.tokens) * len(p.requests) for p in prompts)
         lm.used.read(read, sum(len(p.tokens) for p in rows))
         ending = self._ending(settings)
@@ -253,3 +305,49 @@ class Generator:
                 yield number, self._said(row, settings)
                 r += settings.sampled
             r += not settings.sampled
+
+    @contextmanager
+    def _drawn_alike(self, first: Prompt, settings: Generation) -> Iterator[None]:
+        """Let transformers draw the same answers for the same batch in every run."""
+        if not settings.sampled:
+            yield
+            return
+        device = self.lm.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            drawn = stream(self.lm.seed, first.text, settings, first.first)
+            torch.manual_seed(int(drawn.integers(1 << 62)))
+            yield
+
+
+def split(prompt: Prompt, count: int) -> tuple[Prompt, Prompt]:
+    """A prompt for its first so many requests, and for the others."""
+    head, tail = prompt.requests[:count], prompt.requests[count:]
+    return replace(prompt, requests=head), replace(
+        prompt, requests=tail, first=prompt.first + count
+    )
+
+
+def in_order(
+    found: Iterable[tuple[int, str]], repeats: Iterable[tuple[int, ...]]
+) -> Iterator[tuple[int, str]]:
+    """Answers to one prompt in the order they were asked for, whichever is finished first.
+
+    So those of a run that is cut off are its first repeats, and the others can be told from them.
+    """
+    group_of = {number: group for group in repeats for number in group}
+    told: Counter[tuple[int, ...]] = Counter()
+    waiting: dict[int, str] = {}
+    for finished, text in found:
+        waiting[finished] = text
+        group = group_of[finished]
+        for number in group[told[group] :]:
+            if number not in waiting:
+                break
+            told[group] += 1
+            yield number, waiting.pop(number)
+
+
+def special_tokens(tokenizer: Any) -> dict[str, int]:
+    """The tokens that are left out of decoded text, by what they are called."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {str(token): int(n) for n, token in added.items() if getattr(token, "special", False)}

@@ -215,8 +215,9 @@ class HuggingFaceModel(TemplateLM):
         return self._model
 
     @property
-    def eot_token_id(self) -> int:
-        return int(self.tokenizer.eos_token_id)
+    def eot_token_id(self) -> Any:
+        """The end-of-text token's number; None where the tokenizer has none."""
+        return self.tokenizer.eos_token_id
 
     @property
     def prefix_token_id(self) -> int:
@@ -283,6 +284,25 @@ class HuggingFaceModel(TemplateLM):
     ) -> list[int]:
         tokens = self.encoder.encode(string, add_special_tokens)
         return tokens[-left_truncate_len:] if left_truncate_len else tokens
+
+    def tok_batch_encode(
+        self,
+        strings: Sequence[str],
+        padding_side: str = "left",
+        left_truncate_len: int | None = None,
+        truncation: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Texts as rows of tokens (B, T) filled up on one side, and a mask of what they hold."""
+        rows = [self.tok_encode(text, left_truncate_len=left_truncate_len) for text in strings]
+        if truncation:
+            rows = [row[: self.max_length] for row in rows]
+        width = max(map(len, rows), default=0)
+        ids = torch.full((len(rows), width), self.tokenizer.pad_token_id or 0)
+        mask = torch.zeros_like(ids)
+        for r, row in enumerate(rows):
+            place = slice(width - len(row), width) if padding_side == "left" else slice(len(row))
+            ids[r, place], mask[r, place] = torch.tensor(row, dtype=torch.long), 1
+        return ids, mask
 
     def tok_decode(self, tokens: int | Sequence[int], skip_special_tokens: bool = True) -> str:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))

@@ -9,7 +9,7 @@ windows or states of its own, or code of its own, is found out here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Ways:
     flash: bool = False
     """The variable-length flash kernel works."""
     longest: int | None = None
-    """Longest text for which prefixes can be shared, or no limit."""
+    """Longest text that may be run with others: longer ones share nothing, and no batch with it."""
     reason: str = ""
     """Why prefixes cannot be shared."""
 
@@ -74,6 +74,8 @@ def check_ways(
     expected = by_definition(logits, windows, device)
     budget = Budget(device)
     tolerance = TOLERANCE.get(dtype, 0.15)
+    limits = [None if beyond else window, first_rotation(network.config, max_length)]
+    longest = min((limit for limit in limits if limit is not None), default=None)
 
     def differs(scorer: Scorer) -> str:
         try:
@@ -89,9 +91,9 @@ def check_ways(
 
     problem = differs(PlainScorer(network, device, budget, vocabulary, None))
     if problem:
-        return Ways(reason=problem)
+        return Ways(longest=longest, reason=problem)
     if not share:
-        return Ways(apart=True, reason="prefix_sharing is off")
+        return Ways(apart=True, longest=longest, reason="prefix_sharing is off")
     flash = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
     small = Budget(device)
     small.tokens = 3 * len(windows[0][0]) // 2  # several batches, so that nodes are handed on
@@ -104,11 +106,10 @@ def check_ways(
                 try_full_batch(
                     TreeScorer(network, device, full, vocabulary, None, kernel), max_length
                 )
-            longest = window if window is not None and not beyond else None
             return Ways(apart=True, tree=True, flash=kernel, longest=longest)
         if kernel:
             logger.info("The flash kernel is not used: %s.", problem)
-    return Ways(apart=True, reason=problem)
+    return Ways(apart=True, longest=longest, reason=problem)
 
 
 def try_full_batch(scorer: TreeScorer, max_length: int) -> None:
@@ -131,12 +132,32 @@ def bypassed(scorer: TreeScorer, network: Network) -> str:
 def sliding_window(config: Any) -> int | None:
     """How far back the model's layers look, where some do not look all the way."""
     window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None)
+    kinds = getattr(config, "layer_types", None) or ()
+    if any("chunked" in kind for kind in kinds):  # Llama 4
+        window = getattr(config, "attention_chunk_size", None) or window
     if not window or getattr(config, "use_sliding_window", True) is False:
         return None
     if kinds and not any("sliding" in kind or "chunked" in kind for kind in kinds):
         return None
     return int(window)
+
+
+def first_rotation(config: Any, max_length: int) -> int | None:
+    """Longest text under the first of two sets of position frequencies, where a model has two.
+
+    Phi-3 turns all of a forward pass's positions by the second set once one of them lies beyond
+    the length it was first trained on; in one batch, short texts would be turned with a long one.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = rope.values() if "rope_type" not in rope else [rope]
+    firsts = [
+        kind.get("original_max_position_embeddings")
+        or getattr(config, "original_max_position_embeddings", None)
+        for kind in kinds
+        if isinstance(kind, Mapping) and kind.get("rope_type") == "longrope"
+    ]
+    limits = [int(first) for first in firsts if first and first < max_length]
+    return min(limits, default=None)
 
 
 def trial(vocabulary: int, length: int) -> list[Window]:

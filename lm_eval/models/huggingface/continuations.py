@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval.api.instance import Instance
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window, fit_window
+from lm_eval.models.huggingface.naming import NotANumberError, named
 from lm_eval.models.huggingface.scoring import Numbered
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Continuations:
                 others[number] = window
             else:
                 yield number, score
-        for number, score in plain.score([others]):
+        fitting = {n: window for n, window in others.items() if len(window[0]) <= longest}
+        beyond = {n: window for n, window in others.items() if n not in fitting}
+        for number, score in plain.score([beyond, fitting]):
             if math.isnan(score[0]):
                 raise NotANumberError(number)
             yield number, score
@@ -100,7 +103,7 @@ class Continuations:
         for i, window in windows:
             if not window[1]:
                 raise ModelError(
-                    f"{_named(requests[i])}: the answer {requests[i].args[1]!r} becomes no tokens "
+                    f"{named(requests[i])}: the answer {requests[i].args[1]!r} becomes no tokens "
                     "behind its context, so it has no probability; check doc_to_choice and "
                     "doc_to_target."
                 )
@@ -115,6 +118,8 @@ class Continuations:
 
     def fit_all(self, windows: Iterable[tuple[int, Window]]) -> dict[int, Window]:
         """Fit numbered windows; those that read alike share what they read."""
+        if self.lm.backend != "causal":
+            return {number: self._fit(*window) for number, window in windows}
         read: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         fitted = {}
         for number, (context, continuation) in windows:
@@ -156,22 +161,3 @@ def _exhaust(portions: Iterable[Any]) -> Iterator[Numbered]:
     """Ask for all portions, and answer nothing."""
     for _ in portions:
         yield from ()
-
-
-class NotANumberError(ModelError):
-    """The model's answer to one request is not a number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"the model's scores of request {number} are not numbers (NaN).")
-        self.number = number
-
-    def of(self, request: Instance) -> ModelError:
-        """The same, said of the request it belongs to."""
-        return ModelError(
-            f"{_named(request)}: the model's scores are not numbers (NaN). Its weights may be "
-            "broken, or overflow in this dtype; try dtype=float32 or bfloat16."
-        )
-
-
-def _named(request: Instance) -> str:
-    return f"task {request.task_name!r}, document {request.doc_id}"

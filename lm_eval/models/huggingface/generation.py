@@ -7,7 +7,7 @@ request gets does not depend on what else is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,14 @@ from torch import Tensor
 
 from lm_eval.api.usage import Usage
 from lm_eval.models.conventions import Generation, cut_at_stop, stream
+from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.rows import Rows, prefill
 
+Decode = Callable[[list[int]], str]
+
+BROKEN = -1
+"""Stands for a token that could not be chosen, as its scores were not numbers."""
 STEPS_BETWEEN_LOOKS = {"cpu": 1, "other": 4}
 """Tokens generated before the answers are looked at; looking makes a GPU wait."""
 
@@ -31,6 +36,12 @@ class Prompt:
     text: str
     tokens: list[int]
     requests: tuple[int, ...]
+    first: int = 0
+    """Which repeat of the context the first request is: each repeat is drawn anew."""
+
+    def rows(self, settings: Generation) -> int:
+        """How many answers are generated; those that are not drawn are alike."""
+        return len(self.requests) if settings.sampled else 1
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,8 @@ class Ending:
 class Answers:
     """The tokens written so far, and which answers still grow."""
 
-    def __init__(self, tokenizer: Any, ending: Ending, count: int, most: int) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, decode: Decode, ending: Ending, count: int, most: int) -> None:
+        self.decode = decode
         self.ending = ending
         self.written = np.zeros((count, most), dtype=np.int64)
         self.length = 0
@@ -85,17 +96,17 @@ class Answers:
         return self.ending.cut(self.written[i, : self.length].tolist())
 
     def text(self, i: int) -> str:
-        return str(self.tokenizer.decode(self.tokens(i), skip_special_tokens=True))
+        return self.decode(self.tokens(i))
 
     def _decode(self, rows: list[Any]) -> list[str]:
         if not self.ending.stops:
             return [""] * len(rows)
-        return list(self.tokenizer.batch_decode(rows, skip_special_tokens=True))
+        return [self.decode(row.tolist()) for row in rows]
 
 
 def generate(
     network: Network,
-    tokenizer: Any,
+    decode: Decode,
     prompts: Sequence[Prompt],
     settings: Generation,
     ending: Ending,
@@ -108,13 +119,14 @@ def generate(
 ) -> Iterator[tuple[int, str, list[int]]]:
     """Answer prompts under one setting; yields request, text and tokens as they are finished.
 
-    Answers that are not drawn are alike, so one is generated for all that ask.
+    Answers that are not drawn are alike, so one is generated for all that ask. A prompt whose
+    scores are not numbers ends it all: among prompts read together, NaN spreads.
     """
-    wanted = [p.requests if settings.sampled else p.requests[:1] for p in prompts]
+    wanted = [p.requests[: p.rows(settings)] for p in prompts]
     owners = [(p, r) for p in range(len(prompts)) for r in range(len(wanted[p]))]
     rows_of = [[i for i, (p, _) in enumerate(owners) if p == q] for q in range(len(prompts))]
     draws = _draws(prompts, owners, settings, seed, device)
-    answers = Answers(tokenizer, ending, len(owners), settings.max_gen_toks)
+    answers = Answers(decode, ending, len(owners), settings.max_gen_toks)
     pause = STEPS_BETWEEN_LOOKS.get(device.type, STEPS_BETWEEN_LOOKS["other"])
     with torch.inference_mode():
         rows = Rows([len(prompts[p].tokens) for p, _ in owners], settings.max_gen_toks, flash=flash)
@@ -123,11 +135,15 @@ def generate(
         used.read(sum(len(p.tokens) * len(p.requests) for p in prompts), rows.read)
         new: list[Tensor] = []
         for step in range(settings.max_gen_toks):
-            token = choose(logits, settings, None if draws is None else draws[:, step])
-            new.append(token)
+            token, sure = choose(logits, settings, None if draws is None else draws[:, step])
+            new.append(torch.where(sure, token, BROKEN))
             if len(new) == pause or step + 1 == settings.max_gen_toks:
                 before = list(answers.live)
-                finished = answers.add(torch.stack(new, dim=1).cpu().numpy())
+                found = torch.stack(new, dim=1).cpu().numpy()
+                if (found == BROKEN).any():
+                    p, r = owners[before[int((found == BROKEN).any(axis=1).argmax())]]
+                    raise NotANumberError(wanted[p][r])
+                finished = answers.add(found)
                 new = []
                 for i, text in finished:
                     p, r = owners[i]
@@ -157,15 +173,20 @@ def _draws(
     if not settings.sampled:
         return None
     numbers = [
-        stream(seed, prompts[p].text, settings, r).random(settings.max_gen_toks) for p, r in owners
+        stream(seed, prompts[p].text, settings, prompts[p].first + r).random(settings.max_gen_toks)
+        for p, r in owners
     ]
     return torch.from_numpy(np.array(numbers, dtype=np.float32)).to(device)
 
 
-def choose(logits: Tensor, settings: Generation, draws: Tensor | None) -> Tensor:
-    """The next token of each row: the likeliest, or the one a number from [0, 1) falls on."""
+def choose(logits: Tensor, settings: Generation, draws: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The next token of each row: the likeliest, or the one a number from [0, 1) falls on.
+
+    Beside it, whether the row's scores are numbers at all.
+    """
     if draws is None:
-        return logits.argmax(dim=-1)
+        best = logits.max(dim=-1)
+        return best.indices, ~best.values.isnan()
     scaled = logits.float() / settings.temperature
     if settings.top_k and settings.top_k < scaled.shape[1]:
         least = scaled.topk(settings.top_k, dim=-1).values[:, -1:]
@@ -179,4 +200,4 @@ def choose(logits: Tensor, settings: Generation, draws: Tensor | None) -> Tensor
         weights = weights.masked_fill(weights < least, 0.0)
     upto = weights.double().cumsum(dim=-1)
     place = (upto <= draws[:, None].to(upto.device) * upto[:, -1:]).sum(dim=-1)
-    return place.clamp(max=upto.shape[1] - 1)
+    return place.clamp(max=upto.shape[1] - 1), ~upto[:, -1].isnan()

@@ -16,9 +16,10 @@ from lm_eval.models.conventions import TextScores, Window, rolling_windows
 from lm_eval.models.huggingface.answering import Generator
 from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.check import Ways, check_ways
-from lm_eval.models.huggingface.continuations import Continuations, NotANumberError
+from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.memory import Budget, without_collector
+from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import Network, text_config
 from lm_eval.models.huggingface.scoring import Numbered, PlainScorer, Scorer, TreeScorer
 
