@@ -34,7 +34,7 @@ MAY_USE = {
     "filters": FOUNDATION | CONTRACTS,
     "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
     "engine": FOUNDATION | CONTRACTS,
-    "models": FOUNDATION | CONTRACTS | {"config", "engine"},
+    "models": FOUNDATION | CONTRACTS | {"config", "data", "engine"},
     "api.task": BELOW_TASKS | {"tasks"},
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,

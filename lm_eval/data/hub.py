@@ -34,7 +34,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 def load_from_hub(path: str, name: str | None, kwargs: Mapping[str, Any]) -> Splits:
     """A data set by its hub name, from the network or, without one, from the library's cache."""
     shown = f"{path} ({name})" if name else path
-    away = unreachable(_endpoint())
+    away = unreachable(endpoint())
     if away and not _cached(path, kwargs.get("cache_dir")):
         raise DataError(f"the data set {shown} is not on this machine, and {away}. {MIRROR_REMEDY}")
     try:
@@ -51,7 +51,7 @@ def _explained(
     """Why the hub did not give the data set, and what can be done about it."""
     kinds = reasons(error)
     told = " ".join(str(problem) for problem in kinds.values())
-    page = f"{_endpoint()}/datasets/{path}"
+    page = f"{endpoint()}/datasets/{path}"
     if "GatedRepoError" in kinds or "gated dataset" in told:
         return (
             f"the data set {shown} is gated: its owner asks you to accept a licence. Do so at "
@@ -87,7 +87,7 @@ def revision_of(loaded: Mapping[Any, Any]) -> str | None:
 # -- can it be reached? -----------------------------------------------------------------------
 
 
-def _endpoint() -> str:
+def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 

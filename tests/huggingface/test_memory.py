@@ -87,7 +87,7 @@ def test_only_scored_positions_are_projected_and_each_prefix_is_read_once(
         for n in range(9)
         for w in ("yes", "no")
     ]
-    windows = lm.encoder.encode_pairs([r.args for r in asked], lm.prefix_token_id, causal=True)
+    windows = lm.text_encoder.encode_pairs([r.args for r in asked], lm.prefix_token_id, causal=True)
     prefixes = {tuple((c + w)[: i + 1]) for c, w in windows for i in range(len(c + w) - 1)}
     lm.loglikelihood(asked)
     assert sum(read) == len(prefixes)

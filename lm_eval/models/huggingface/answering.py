@@ -88,7 +88,7 @@ class Generator:
             return {text: ids[0][mask[0].bool()].tolist() for text, (ids, mask) in rows}
         if type(lm).tok_encode is not HuggingFaceModel.tok_encode:
             return {text: lm.tok_encode(text) for text in dict.fromkeys(texts)}
-        return lm.encoder.encode_all(texts)
+        return lm.text_encoder.encode_all(texts)
 
     def _read(self, asked: Mapping[str, Any]) -> Generation:
         default = getattr(self.settings, "top_k", None)
@@ -249,7 +249,7 @@ class Generator:
     def _stops(self, settings: Generation) -> tuple[str, ...]:
         """The request's stop strings and the end-of-text token's own text."""
         token = self.lm.eot_token_id
-        end = "" if token is None else self.lm.tok_decode([token], skip_special_tokens=False)
+        end = "" if token is None else self.lm.tok_decode(token, skip_special_tokens=False)
         return tuple(stop for stop in (*settings.until, end) if stop)
 
     def _said(self, tokens: list[int], settings: Generation) -> str:

@@ -15,7 +15,8 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.usage import Usage
 from lm_eval.defaults import DEFAULT_MAX_GEN_TOKS, DEFAULT_MAX_LENGTH
 from lm_eval.errors import ConfigError, ModelError
-from lm_eval.models.huggingface import loading
+from lm_eval.models.huggingface import arguments, loading
+from lm_eval.models.huggingface.arguments import unknown_argument
 from lm_eval.models.huggingface.encoding import TextEncoder
 from lm_eval.models.huggingface.processes import gather, launched_processes
 from lm_eval.models.huggingface.stopping import StopStrings
@@ -68,20 +69,28 @@ class HuggingFaceModel(TemplateLM):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        if autogptq or gptqmodel:
-            raise ConfigError(
-                "autogptq and gptqmodel are not needed: transformers loads GPTQ weights by itself, "
-                "given the package gptqmodel. Leave the argument out."
-            )
-        if truncation_side not in ("left", "right"):
-            raise ConfigError(f"truncation_side is 'left' or 'right', not {truncation_side!r}.")
-        if enable_thinking and think_end_token is None:
-            raise ConfigError("enable_thinking needs think_end_token, to tell thought from answer.")
-        if tp_plan is not None and parallelize:
-            raise ConfigError("tp_plan and parallelize exclude each other: give one of them.")
+        arguments.check(
+            autogptq=autogptq,
+            gptqmodel=gptqmodel,
+            truncation_side=truncation_side,
+            enable_thinking=enable_thinking,
+            think_end_token=think_end_token,
+            tp_plan=tp_plan,
+            parallelize=parallelize,
+            peft=peft,
+            delta=delta,
+        )
+        self.batch_size_per_gpu = arguments.batch_size(batch_size)
+        self.softmax_dtype = None if softmax_dtype is None else _dtype(softmax_dtype)
+        self.mixed_precision_dtype = (
+            None if mixed_precision_dtype is None else _dtype(mixed_precision_dtype)
+        )
+        self._max_length = (
+            None if max_length is None else arguments.whole_number("max_length", max_length, 1)
+        )
+        revision = None if revision is None else str(revision)
         self.pretrained, self.revision = pretrained, revision
         self.peft, self.delta = peft, delta
-        self.accelerator: Any = None
         self.lockstep = tp_plan is not None
         shared = {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
         if subfolder:
@@ -89,10 +98,15 @@ class HuggingFaceModel(TemplateLM):
         if isinstance(pretrained, str):
             self._start_processes(device, tp_plan is not None)
             file = {"gguf_file": gguf_file} if gguf_file else {}
-            self._config = loading.load_config(pretrained, **shared, **file)
+            self._get_config(pretrained, **shared, **file)
         else:
             if parallelize or tp_plan is not None:
                 raise ConfigError("a model given as an object cannot be split; load it split.")
+            if kwargs:
+                logger.warning(
+                    "A model given as an object is loaded already: %s without effect.",
+                    ", ".join(kwargs),
+                )
             self._model, self._config = pretrained, pretrained.config
             self._device = torch.device(pretrained.device)
         self._get_backend(self._config, backend)
@@ -122,21 +136,15 @@ class HuggingFaceModel(TemplateLM):
                 **kwargs,
             )
         loading.check_vocabulary(self.tokenizer, self._model)
-        self._model.eval()
+        if isinstance(self._model, torch.nn.Module):
+            self._model.eval()
         self.vocab_size = self.tokenizer.vocab_size
         self.truncation, self.logits_cache = truncation, logits_cache
         self.truncation_side = truncation_side
         self.add_bos_token = add_bos_token
-        self.custom_prefix_token_id = prefix_token_id
-        self._max_length = loading.longest_text(
-            max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
-        )
-        self.softmax_dtype = None if softmax_dtype is None else _dtype(softmax_dtype)
-        self.mixed_precision_dtype = (
-            None if mixed_precision_dtype is None else _dtype(mixed_precision_dtype)
-        )
-        self.batch_size_per_gpu: int | str = (
-            "auto" if batch_size is None or str(batch_size).startswith("auto") else int(batch_size)
+        self.custom_prefix_token_id = loading.prefix_token(prefix_token_id, self._model)
+        self._own_length = loading.longest_text(
+            self._max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
         )
         self.max_batch_size = max_batch_size
         self.batch_sizes: dict[int, int] = {}
@@ -145,21 +153,24 @@ class HuggingFaceModel(TemplateLM):
         self.enable_thinking = enable_thinking
         thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         self.chat_template_args = {**(chat_template_args or {}), **thinking}
-        self.encoder = TextEncoder(
-            self.tokenizer, add_bos_token=add_bos_token, causal=self.backend == "causal"
-        )
+        self._encoder: TextEncoder | None = None
         self.used = Usage()
 
     # -- how it is made -------------------------------------------------------------------------
 
     def _start_processes(self, device: str | None, split: bool) -> None:
-        self.accelerator = None if split else launched_processes()
-        if self.accelerator is None:
+        """The device; and `accelerator`, which subclasses look for, where there are processes."""
+        together = None if split else launched_processes()
+        if together is None:
             self._device = loading.choose_device(device)
             return
-        self._rank = int(self.accelerator.process_index)
-        self._world_size = int(self.accelerator.num_processes)
-        self._device = self.accelerator.device
+        self.accelerator = together
+        self._rank = int(together.process_index)
+        self._world_size = int(together.num_processes)
+        self._device = together.device
+
+    def _get_config(self, pretrained: str, **options: Any) -> None:
+        self._config = loading.load_config(pretrained, **options)
 
     def _get_backend(self, config: Any, backend: str = "default", **kwargs: Any) -> None:
         if backend not in ("default", "causal", "seq2seq"):
@@ -196,13 +207,18 @@ class HuggingFaceModel(TemplateLM):
         self.tokenizer = loading.load_tokenizer(name, **options)
 
     def _create_model(self, pretrained: str, **options: Any) -> None:
-        self._model = loading.load_model(
-            self.AUTO_MODEL_CLASS,
-            pretrained,
-            device=self._device,
-            vocabulary=len(self.tokenizer),
-            **options,
-        )
+        try:
+            self._model = loading.load_model(
+                self.AUTO_MODEL_CLASS,
+                pretrained,
+                device=self._device,
+                vocabulary=len(self.tokenizer),
+                **options,
+            )
+        except ModelError as error:
+            cause = error.__cause__
+            unknown = isinstance(cause, TypeError) and unknown_argument(cause, type(self))
+            raise unknown or error from cause
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -233,7 +249,7 @@ class HuggingFaceModel(TemplateLM):
 
     @property
     def max_length(self) -> int:
-        return self._max_length
+        return self._max_length or self._own_length
 
     @property
     def max_gen_toks(self) -> int:
@@ -249,9 +265,10 @@ class HuggingFaceModel(TemplateLM):
 
     def get_model_info(self) -> dict[str, Any]:
         """What tells this model from others, for the results file."""
+        parameters = getattr(self._model, "parameters", None)
         return {
-            "model_num_parameters": sum(p.numel() for p in self._model.parameters()),
-            "model_dtype": str(self._model.dtype),
+            "model_num_parameters": sum(p.numel() for p in parameters()) if parameters else -1,
+            "model_dtype": str(getattr(self._model, "dtype", "")),
             "model_revision": self.revision,
             "model_sha": getattr(self._config, "_commit_hash", None) or "",
             **({"peft": self.peft} if self.peft else {}),
@@ -264,16 +281,27 @@ class HuggingFaceModel(TemplateLM):
         return self.used.totals()
 
     def all_gather(self, tensor: Tensor) -> Any:
-        return tensor if self.accelerator is None else self.accelerator.gather(tensor)
+        return tensor if self.world_size <= 1 else self.accelerator.gather(tensor)
 
     def gather_object(self, obj: Any, dst: int = 0) -> list[Any] | None:
         return gather(obj, self.rank, self.world_size, dst)
 
     def barrier(self) -> None:
-        if self.accelerator is not None:
+        if self.world_size > 1:
             self.accelerator.wait_for_everyone()
 
     # -- text -----------------------------------------------------------------------------------
+
+    @property
+    def text_encoder(self) -> TextEncoder:
+        """Made for the tokenizer that is there: people exchange it on a finished object."""
+        if self._encoder is None or self._encoder.tokenizer is not self.tokenizer:
+            self._encoder = TextEncoder(
+                self.tokenizer,
+                add_bos_token=self.add_bos_token,
+                causal=self.backend == "causal",
+            )
+        return self._encoder
 
     def tok_encode(
         self,
@@ -282,7 +310,7 @@ class HuggingFaceModel(TemplateLM):
         left_truncate_len: int | None = None,
         **kwargs: Any,
     ) -> list[int]:
-        tokens = self.encoder.encode(string, add_special_tokens)
+        tokens = self.text_encoder.encode(string, add_special_tokens)
         return tokens[-left_truncate_len:] if left_truncate_len else tokens
 
     def tok_batch_encode(

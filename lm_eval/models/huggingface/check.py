@@ -71,6 +71,8 @@ def check_ways(
     window = sliding_window(network.config)
     beyond = window is not None and window <= LONGEST_WINDOW
     windows = trial(vocabulary, min(max_length, window + 24 if window and beyond else 56))
+    if not windows:
+        return Ways(reason="it reads single tokens")
     expected = by_definition(logits, windows, device)
     budget = Budget(device)
     tolerance = TOLERANCE.get(dtype, 0.15)

@@ -85,7 +85,7 @@ class Continuations:
 
         def encode(numbers: list[int]) -> list[tuple[int, Window]]:
             pairs = [texts[i] for i in numbers]
-            windows = lm.encoder.encode_pairs(pairs, prefix, causal=causal)
+            windows = lm.text_encoder.encode_pairs(pairs, prefix, causal=causal)
             return list(zip(numbers, windows, strict=True))
 
         portions = list(in_portions(texts))

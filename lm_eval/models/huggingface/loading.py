@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import torch
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
+from lm_eval.data import hub
 from lm_eval.errors import ConfigError, ModelError
+from lm_eval.models.huggingface.arguments import whole_number
 from lm_eval.models.huggingface.network import text_config
-
-logger = logging.getLogger(__name__)
 
 POSITIONS = ("n_positions", "max_position_embeddings", "n_ctx")
 NO_LIMIT = 10**9
@@ -42,8 +45,13 @@ def choose_device(device: str | torch.device | None) -> torch.device:
             )
         if chosen.index is not None and chosen.index >= count:
             raise ModelError(f"there is no {device}: torch finds {count} CUDA device(s) here.")
-    if chosen.type == "mps" and not torch.backends.mps.is_available():
-        raise ModelError("device 'mps' was asked for, but torch finds no such device here.")
+    try:
+        torch.zeros(1, device=chosen).item()
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(
+            f"device {str(device)!r} was asked for, but torch cannot compute there: {reason}"
+        ) from error
     return chosen
 
 
@@ -59,23 +67,65 @@ def read_dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
     return found
 
 
-def explain(error: Exception, what: str, name: str) -> ModelError:
+def loaded(load: Callable[..., Any], what: str, name: str, **options: Any) -> Any:
+    """What `load` makes of a folder or a name on the hub, failures told in plain words.
+
+    A hub that does not answer is not asked again and again; what the cache holds still loads.
+    """
+    local = Path(name).exists() or looks_local(name)
+    away = None if local else hub.unreachable(hub.endpoint())
+    try:
+        with quietly(), offline() if away else nullcontext():
+            return load(name, **options)
+    except Exception as error:
+        raise explain(error, what, name, away) from error
+
+
+def looks_local(name: str) -> bool:
+    """Whether a name can only be meant as a path."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Keep the hub's library to its cache."""
+    before = huggingface_hub.constants.HF_HUB_OFFLINE
+    huggingface_hub.constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        huggingface_hub.constants.HF_HUB_OFFLINE = before
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Show transformers' progress bars on a terminal only."""
+    bars = transformers.utils.logging
+    hide = bars.is_progress_bar_enabled() and not sys.stderr.isatty()
+    if hide:
+        bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if hide:
+            bars.enable_progress_bar()
+
+
+def explain(error: Exception, what: str, name: str, away: str | None) -> ModelError:
     """Say why something could not be loaded, in the words of the person who asked for it."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    looks_local = name.startswith((".", "/", "~")) or name.count("/") > 1
     if Path(name).is_dir():
-        return ModelError(f"the folder {name} does not hold a {what} that loads: {reason}")
-    if looks_local:
+        article = "an" if what[0] in "aeiou" else "a"
+        return ModelError(f"the folder {name} does not hold {article} {what} that loads: {reason}")
+    if looks_local(name):
         return ModelError(f"there is no {what} {name!r}: no such folder.")
     if isinstance(error, (ImportError, TypeError)):
         return ModelError(f"the {what} {name!r} cannot be loaded: {reason}")
-    switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    offline = any(os.environ.get(switch, "0") not in ("", "0") for switch in switches)
-    if offline or "couldn't connect" in str(error).lower():
-        why = "is switched off (HF_HUB_OFFLINE)" if offline else "cannot be reached"
+    if away or "couldn't connect" in str(error).lower():
         return ModelError(
             f"there is no {what} {name!r} here: no such folder, nothing of that name in the local "
-            f"cache, and the hub {why}. Give the path of a folder, or download it first."
+            f"cache, and {away or 'the hub cannot be reached'}. Give the path of a folder, or "
+            "download it first."
         )
     return ModelError(
         f"the hub has no {what} {name!r}, or not for you: check the name, the revision and "
@@ -84,10 +134,10 @@ def explain(error: Exception, what: str, name: str) -> ModelError:
 
 
 def load_config(name: str, **options: Any) -> Any:
-    try:
-        return transformers.AutoConfig.from_pretrained(name, **options)
-    except Exception as error:
-        raise explain(error, "model", name) from error
+    file = options.get("gguf_file")
+    if file and Path(name).is_dir() and not (Path(name) / file).is_file():
+        raise ModelError(f"gguf_file: there is no file {file} in the folder {name}.")
+    return loaded(transformers.AutoConfig.from_pretrained, "model", name, **options)
 
 
 def is_encoder_decoder(config: Any) -> bool:
@@ -101,20 +151,18 @@ def load_model(
     name: str,
     *,
     device: torch.device,
-    dtype: str | torch.dtype | None,
-    parallelize: bool,
-    device_map: Any,
-    max_memory_per_gpu: int | str | None,
-    max_cpu_memory: int | str | None,
-    offload_folder: str,
-    peft: str | None,
-    delta: str | None,
     vocabulary: int,
+    dtype: str | torch.dtype | None = "auto",
+    parallelize: bool = False,
+    device_map: Any = None,
+    max_memory_per_gpu: int | str | None = None,
+    max_cpu_memory: int | str | None = None,
+    offload_folder: str = "./offload",
+    peft: str | None = None,
+    delta: str | None = None,
     **options: Any,
 ) -> Any:
     """The weights, put where they belong, with an adapter or difference applied."""
-    if peft and delta:
-        raise ConfigError("peft and delta exclude each other: give one of them.")
     options = {**quantised(options), "dtype": read_dtype(dtype)}
     tensor_parallel = "distributed_config" in options or "tp_plan" in options
     if parallelize or device_map is not None:
@@ -125,10 +173,7 @@ def load_model(
     elif options.get("quantization_config") is not None and not tensor_parallel:
         options["device_map"] = {"": str(device)}
     placed = "device_map" in options or tensor_parallel
-    try:
-        model = make.from_pretrained(name, **options)
-    except Exception as error:
-        raise explain(error, "model", name) from error
+    model = loaded(make.from_pretrained, "model", name, **options)
     if delta:
         _add_delta(model, make, delta, {k: v for k, v in options.items() if k != "gguf_file"})
     if peft:
@@ -170,10 +215,7 @@ def memory_map(per_gpu: int | str | None, cpu: int | str | None) -> dict[Any, in
 
 
 def _add_delta(model: Any, make: Any, name: str, options: dict[str, Any]) -> None:
-    try:
-        other = make.from_pretrained(name, **options)
-    except Exception as error:
-        raise explain(error, "set of delta weights", name) from error
+    other = loaded(make.from_pretrained, "set of delta weights", name, **options)
     differences = other.state_dict()
     for key, weight in model.state_dict().items():
         if key not in differences:
@@ -197,17 +239,11 @@ def _with_adapter(model: Any, name: str, revision: str | None, vocabulary: int) 
     if text_config(model.config).vocab_size < vocabulary:
         # Adapters trained with added tokens bring embeddings for them.
         model.resize_token_embeddings(vocabulary)
-    try:
-        return PeftModel.from_pretrained(model, name, revision=revision)
-    except Exception as error:
-        raise explain(error, "adapter", name) from error
+    return loaded(partial(PeftModel.from_pretrained, model), "adapter", name, revision=revision)
 
 
 def load_tokenizer(name: str, **options: Any) -> Any:
-    try:
-        return transformers.AutoTokenizer.from_pretrained(name, **options)
-    except Exception as error:
-        raise explain(error, "tokenizer", name) from error
+    return loaded(transformers.AutoTokenizer.from_pretrained, "tokenizer", name, **options)
 
 
 def set_pad_token(tokenizer: Any, config: Any) -> None:
@@ -221,10 +257,29 @@ def set_pad_token(tokenizer: Any, config: Any) -> None:
     tokenizer.pad_token_id = getattr(text_config(config), "pad_token_id", None) or 0
 
 
+def embedding_rows(model: Any) -> int | None:
+    """How many tokens a model has embeddings for, where it tells."""
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "get_input_embeddings"):
+        return None
+    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    return None if rows is None else int(rows)
+
+
+def prefix_token(asked: Any, model: Any) -> int | None:
+    """The token that is to stand for an empty context, if the model has it."""
+    if asked is None:
+        return None
+    token, rows = whole_number("prefix_token_id", asked, 0), embedding_rows(model)
+    if rows is not None and token >= rows:
+        raise ConfigError(
+            f"prefix_token_id={token}: the model has {rows} embeddings, numbered from 0."
+        )
+    return token
+
+
 def check_vocabulary(tokenizer: Any, model: Any) -> None:
     """Refuse a tokenizer that makes tokens the model does not have."""
-    embeddings = model.get_input_embeddings()
-    rows = getattr(embeddings, "num_embeddings", None)
+    rows = embedding_rows(model)
     if rows is None:
         return
     top = max(tokenizer.get_vocab().values(), default=0)

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.engine.progress import progress
 from lm_eval.errors import ConfigError
 from lm_eval.models.conventions import TextScores, Window, rolling_windows
 from lm_eval.models.huggingface.answering import Generator
+from lm_eval.models.huggingface.arguments import switch
 from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.check import Ways, check_ways
 from lm_eval.models.huggingface.continuations import Continuations
@@ -52,7 +54,7 @@ class HFLM(HuggingFaceModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(pretrained, *args, **kwargs)
-        self.prefix_sharing = _switch("prefix_sharing", prefix_sharing)
+        self.prefix_sharing = switch("prefix_sharing", prefix_sharing)
         if rolling_stride is not None and not 0 < rolling_stride <= self.max_length:
             raise ConfigError(
                 f"rolling_stride={rolling_stride} must be between 1 and max_length, "
@@ -62,6 +64,7 @@ class HFLM(HuggingFaceModel):
         self.seed = seed
         self.budget = Budget(self._device)
         self._ways: Ways | None = None
+        self._checked: Any = None
         self._network: Network | None = None
         if type(self) is HFLM:
             _ = self.ways  # a subclass may not be finished yet: it is checked at its first request
@@ -70,8 +73,9 @@ class HFLM(HuggingFaceModel):
 
     @property
     def ways(self) -> Ways:
-        """What the start-up check found exact on this model."""
-        if self._ways is None:
+        """What the start-up check found exact on this model; another model is checked anew."""
+        if self._ways is None or self._checked is not self._model:
+            self._checked = self._model
             self._ways = self._check()
         return self._ways
 
@@ -134,8 +138,10 @@ class HFLM(HuggingFaceModel):
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
+        self._refuse_thinking(requests)
         if (
             type(self).tok_encode is not HuggingFaceModel.tok_encode
+            or type(self)._encode_pair is not TemplateLM._encode_pair
             or type(self)._loglikelihood_tokens is not HFLM._loglikelihood_tokens
         ):
             return self._loglikelihood_by_parts(requests, disable_tqdm)
@@ -149,6 +155,14 @@ class HFLM(HuggingFaceModel):
                 bar.update(1)
         self._tell_truncated(requests)
         return scores
+
+    def _refuse_thinking(self, requests: list[Instance]) -> None:
+        if self.enable_thinking and requests:
+            tasks = sorted({str(request.task_name) for request in requests})
+            raise ConfigError(
+                "enable_thinking is for tasks that generate: a continuation would be scored in "
+                f"the place of a thought. Leave it out for {', '.join(tasks)}."
+            )
 
     def _loglikelihood_by_parts(
         self, requests: list[Instance], disable_tqdm: bool
@@ -186,7 +200,7 @@ class HFLM(HuggingFaceModel):
     ) -> list[float]:
         texts = [request.args[0] for request in requests]
         if type(self).tok_encode is HuggingFaceModel.tok_encode:
-            codes = self.encoder.encode_all(texts)
+            codes = self.text_encoder.encode_all(texts)
         else:
             codes = {text: self.tok_encode(text) for text in texts}
         windows: list[Window] = []
@@ -242,13 +256,3 @@ class HFLM(HuggingFaceModel):
                     self.max_length,
                     lost,
                 )
-
-
-def _switch(name: str, value: bool | str) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value in ("on", "auto"):
-        return True
-    if value == "off":
-        return False
-    raise ConfigError(f"{name} is on or off, not {value!r}.")
