@@ -9,12 +9,14 @@ import pytest
 
 from tests.huggingface.conftest import (
     ARCHITECTURES,
+    GROUPED,
     LONGEST,
     T5,
     VOCABULARY,
     Make,
     make_model,
     torch,
+    transformers,
 )
 
 Window = tuple[list[int], list[int]]
@@ -124,6 +126,37 @@ def test_an_encoder_decoder_generates(make_lm: Make) -> None:
     )
     alone = lm.generate_until([ask("generate_until", "Tom has", {"max_gen_toks": 5})])
     assert together[0] == alone[0]
+
+
+@pytest.mark.parametrize("sharing", ["on", "off"])
+def test_long_texts_do_not_turn_the_positions_of_short_ones(make_lm: Make, sharing: str) -> None:
+    """Phi-3 has two sets of frequencies, the second for texts beyond its first length."""
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [4.0] * 4,
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    settings = {**GROUPED, "pad_token_id": 0, "eos_token_id": 0, "rope_parameters": rope}
+    settings["original_max_position_embeddings"] = 64
+    model = make_model("Phi3ForCausalLM", "Phi3Config", settings)
+    lm = make_lm(model, max_length=LONGEST, prefix_sharing=sharing)
+    assert lm.ways.longest == 64
+    windows = draw_windows()
+    assert {len(context) > 64 for context, _ in windows} == {True, False}
+    found = lm._loglikelihood_tokens([(None, *window) for window in windows])
+    for (score, _), (true, _) in zip(found, by_definition(model, windows), strict=True):
+        assert score == pytest.approx(true, abs=2e-3)
+
+
+def test_layers_that_look_at_chunks_limit_what_is_shared() -> None:
+    from lm_eval.models.huggingface.check import sliding_window
+
+    kinds = {"layer_types": ["chunked_attention", "full_attention"]}
+    config = transformers.Llama4TextConfig(attention_chunk_size=8192, num_hidden_layers=2, **kinds)
+    assert sliding_window(config) == 8192
 
 
 def test_without_the_check_a_model_that_ignores_positions_would_be_wrong(make_lm: Make) -> None:

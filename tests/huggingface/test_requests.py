@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lm_eval.errors import ModelError
+from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.huggingface.encoding import TextEncoder, last_words
-from tests.huggingface.conftest import Make, ask, torch, transformers
+from tests.huggingface.conftest import T5, Make, ask, make_model, torch, transformers
 
 LONG = "Mira walked along the river with her brother and counted the ducks. " * 6
 
@@ -200,3 +200,43 @@ def test_every_answer_is_reported_as_it_comes(make_lm: Make) -> None:
     lm.set_cache_hook(type(lm.cache_hook)(lambda *what: kept.append(what)))
     answers = lm.loglikelihood([ask("loglikelihood", "Tom", " has")])
     assert kept == [("loglikelihood", ("Tom", " has"), answers[0])]
+
+
+def test_an_encoder_decoder_scores_whole_continuations_that_end_differently(
+    make_lm: Make,
+) -> None:
+    """Also behind a context that is shorter than they are."""
+    model = make_model("T5ForConditionalGeneration", "T5Config", T5)
+    lm = make_lm(model, max_length=64)
+    ends = [" has three apples and four pears", " has three apples and four apples"]
+    asked = [ask("loglikelihood", "Tom", end) for end in (*ends, ends[0])]
+    alone = [lm.loglikelihood([request])[0][0] for request in asked]
+    assert [score for score, _ in lm.loglikelihood(asked)] == pytest.approx(alone, abs=1e-3)
+
+
+def test_mixed_precision_reaches_encoder_decoders(make_lm: Make) -> None:
+    model = make_model("T5ForConditionalGeneration", "T5Config", T5)
+    asked = [ask("loglikelihood", "Tom", " has three apples")]
+    plain = make_lm(model, max_length=64).loglikelihood(asked)
+    mixed = make_lm(model, max_length=64, mixed_precision_dtype="bfloat16").loglikelihood(asked)
+    assert mixed[0][0] == pytest.approx(plain[0][0], rel=0.05)
+    assert mixed != plain
+
+
+def test_the_softmax_is_computed_as_precisely_as_asked(llama: Any, make_lm: Make) -> None:
+    asked = [ask("loglikelihood", "Tom has", " three apples and four pears")]
+    lm = make_lm(softmax_dtype="float64")
+    context, rest = lm._encode_pair(*asked[0].args)
+    with torch.no_grad():
+        logits = llama(torch.tensor([context + rest])).logits[0].double()
+    logs = torch.log_softmax(logits, -1)[len(context) - 1 : -1]
+    expected = float(logs.gather(1, torch.tensor(rest)[:, None]).sum())
+    precise, usual = lm.loglikelihood(asked)[0][0], make_lm().loglikelihood(asked)[0][0]
+    assert abs(precise - expected) < 1e-5
+    assert precise != usual
+
+
+def test_scoring_is_refused_while_the_model_is_to_think(make_lm: Make) -> None:
+    lm = make_lm(enable_thinking=True, think_end_token="</think>")
+    with pytest.raises(ConfigError, match=r"for tasks that generate.*a_task"):
+        lm.loglikelihood([ask("loglikelihood", "Tom", " has")])

@@ -286,14 +286,17 @@ class Generator:
         extras["temperature"] = settings.temperature
         causal = lm.backend == "causal"
         limit = extras.pop("max_length", settings.max_gen_toks + (width if causal else 1))
-        with self._drawn_alike(prompts[0], settings):
-            made = lm._model_generate(
-                context=context,
-                attention_mask=mask,
-                max_length=limit,
-                stop=list(self._stops(settings)),
-                **extras,
-            ).tolist()
+        try:
+            with self._drawn_alike(prompts[0], settings):
+                made = lm._model_generate(
+                    context=context,
+                    attention_mask=mask,
+                    max_length=limit,
+                    stop=list(self._stops(settings)),
+                    **extras,
+                ).tolist()
+        except NotANumberError as error:
+            raise NotANumberError(rows[error.number].requests[0]) from error
         read = sum(len(p.tokens) * len(p.requests) for p in prompts)
         lm.used.read(read, sum(len(p.tokens) for p in rows))
         ending = self._ending(settings)

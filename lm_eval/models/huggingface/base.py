@@ -19,7 +19,7 @@ from lm_eval.models.huggingface import arguments, loading
 from lm_eval.models.huggingface.arguments import unknown_argument
 from lm_eval.models.huggingface.encoding import TextEncoder
 from lm_eval.models.huggingface.processes import gather, launched_processes
-from lm_eval.models.huggingface.stopping import StopStrings
+from lm_eval.models.huggingface.stopping import NumbersOnly, StopStrings
 from lm_eval.models.tokenizer import apply_chat_template
 
 logger = logging.getLogger(__name__)
@@ -383,6 +383,7 @@ class HuggingFaceModel(TemplateLM):
                 input_ids=context,
                 max_length=max_length,
                 stopping_criteria=[StopStrings(self.tokenizer, stop, start)],
+                logits_processor=[NumbersOnly(len(context))],
                 pad_token_id=self.tokenizer.pad_token_id,
                 use_cache=True,
                 **settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ class EncoderDecoderScorer(Scorer):
     """The encoder reads the context, the decoder is asked for the continuation.
 
     `call` is the model as a function of `(tokens, mask, labels)`, where a subclass has its own;
-    otherwise a context is encoded once for all its continuations.
+    otherwise a context is encoded once for all its continuations, under `autocast`.
     """
 
     def __init__(
@@ -33,12 +34,14 @@ class EncoderDecoderScorer(Scorer):
         max_requests: int | None,
         softmax_dtype: torch.dtype | None,
         call: Call | None = None,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         super().__init__(device, budget, vocabulary)
         self.model = model
         self.max_requests = max_requests
         self.softmax_dtype = softmax_dtype or torch.float32
         self.call = call
+        self.autocast = autocast
 
     def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
         alike: dict[tuple[int, ...], list[int]] = {}
@@ -91,10 +94,11 @@ class EncoderDecoderScorer(Scorer):
     def _logits(self, tokens: Tensor, seen: Tensor, labels: Tensor, owner: Tensor) -> Tensor:
         if self.call is not None:
             return self.call(tokens[owner], attn_mask=seen[owner], labels=labels)
-        states = self.model.get_encoder()(input_ids=tokens, attention_mask=seen)[0]
-        scores: Tensor = self.model(
-            encoder_outputs=(states[owner],), attention_mask=seen[owner], labels=labels
-        ).logits
+        with self.autocast():
+            states = self.model.get_encoder()(input_ids=tokens, attention_mask=seen)[0]
+            scores: Tensor = self.model(
+                encoder_outputs=(states[owner],), attention_mask=seen[owner], labels=labels
+            ).logits
         return scores
 
 

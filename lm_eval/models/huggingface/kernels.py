@@ -25,8 +25,13 @@ BLOCK = 4096
 
 
 def reduce_by_torch(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The logarithm of each row's sum of exponentials in float32, and its likeliest token."""
-    return torch.logsumexp(logits.float(), dim=-1), logits.argmax(dim=-1)
+    """The logarithm of each row's sum of exponentials, and its likeliest token."""
+    return torch.logsumexp(at_least_float32(logits), dim=-1), logits.argmax(dim=-1)
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Scores in a format fit to be summed up; float64, where asked for, stays."""
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def reduce_by_triton(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,9 +62,8 @@ def triton_works() -> bool:
 
 def reduce_rows(logits: Tensor) -> tuple[Tensor, Tensor]:
     """By whichever way is quickest here."""
-    return (
-        reduce_by_triton(logits) if logits.is_cuda and triton_works() else reduce_by_torch(logits)
-    )
+    compiled = logits.is_cuda and logits.dtype != torch.float64 and triton_works()
+    return reduce_by_triton(logits) if compiled else reduce_by_torch(logits)
 
 
 if triton is not None:

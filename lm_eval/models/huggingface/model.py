@@ -126,9 +126,11 @@ class HFLM(HuggingFaceModel):
         overridden = type(self)._model_call is not HuggingFaceModel._model_call
         if self.backend != "causal":
             call = self._model_call if overridden else None
-            return EncoderDecoderScorer(self._model, *self._limits(), self.softmax_dtype, call)
+            return EncoderDecoderScorer(
+                self._model, *self._limits(), self.softmax_dtype, call, self.autocast
+            )
         logits = None if self.ways.apart else self._model_call
-        return PlainScorer(self._network, *self._limits(), logits)
+        return PlainScorer(self._network, *self._limits(), logits, self.softmax_dtype)
 
     def _limits(self) -> tuple[torch.device, Budget, int, int | None]:
         return self._device, self.budget, self.vocabulary, self.max_requests

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lm_eval.models.huggingface.attention import configs_of
-from lm_eval.models.huggingface.kernels import reduce_rows
+from lm_eval.models.huggingface.kernels import at_least_float32, reduce_rows
 
 
 class Scores(NamedTuple):
@@ -102,12 +102,12 @@ def score_pieces(
 def _score_on_device(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
     """In as few passes over the scores as there are kernels for, and without waiting."""
     total, best = reduce_rows(logits)
-    return Scores(logits[place, token].float() - total[place], best[place] == token)
+    return Scores(logits[place, token].to(total.dtype) - total[place], best[place] == token)
 
 
 def _score_on_cpu(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
     """The same for a processor, where the place of a maximum takes longer to find than itself."""
-    logits = logits.float()
+    logits = at_least_float32(logits)
     found, top = logits[place, token], logits.amax(dim=-1)
     likeliest = found == top[place]
     hits = likeliest.nonzero()[:, 0]  # of equals the first is taken, as argmax does

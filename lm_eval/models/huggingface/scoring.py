@@ -54,7 +54,7 @@ class Launched:
 
 
 def stack(scores: Scores, order: Tensor | None = None) -> Tensor:
-    both = torch.stack([scores.logprob.float(), scores.likeliest.float()])
+    both = torch.stack([scores.logprob, scores.likeliest.to(scores.logprob.dtype)])
     return both if order is None else both[:, order.to(both.device)]
 
 
@@ -220,11 +220,13 @@ class PlainScorer(Scorer):
         vocabulary: int,
         max_requests: int | None,
         logits: Callable[[Tensor], Tensor] | None = None,
+        softmax_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(device, budget, vocabulary)
         self.network = network
         self.max_requests = max_requests
         self.logits = logits
+        self.softmax_dtype = softmax_dtype or torch.float32
 
     def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
         alike: dict[tuple[int, ...], list[int]] = {}
@@ -271,7 +273,7 @@ class PlainScorer(Scorer):
                     row,
                     target,
                     cuts,
-                    torch.float32 if self.network is None else self.network.softmax_dtype,
+                    self.softmax_dtype,
                 )
             self.computed += sum(map(len, reads))
             counts = [len(windows[n][1]) for n in asked]

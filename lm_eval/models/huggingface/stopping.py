@@ -1,4 +1,4 @@
-"""Stop strings for generation that transformers does by itself."""
+"""What transformers is told where it generates by itself: when to stop, and when to give up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import StoppingCriteria
+from transformers import LogitsProcessor, StoppingCriteria
+
+from lm_eval.models.huggingface.naming import NotANumberError
 
 
 class StopStrings(StoppingCriteria):  # type: ignore[misc]
@@ -23,3 +25,17 @@ class StopStrings(StoppingCriteria):  # type: ignore[misc]
         texts = self.tokenizer.batch_decode(tails) if self.stops and tails.shape[1] else []
         done = [any(stop in text for stop in self.stops) for text in texts] or [False] * len(tails)
         return torch.tensor(done, device=input_ids.device)
+
+
+class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
+    """Ends generation where scores are not numbers: what is chosen by them means nothing."""
+
+    def __init__(self, rows: int) -> None:
+        """`rows` of the prompt; with beams each has several of scores."""
+        self.rows = rows
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        broken = scores.isnan().any(dim=-1)
+        if bool(broken.any()):
+            raise NotANumberError(int(broken.int().argmax()) * self.rows // len(scores))
+        return scores

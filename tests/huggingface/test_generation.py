@@ -1,0 +1,167 @@
+"""What is generated does not depend on batches, breaks or the way it is generated."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import CacheHook
+from lm_eval.errors import ModelError
+from tests.huggingface.conftest import ARCHITECTURES, T5, Make, ask, make_model, torch
+
+DRAWN = {"max_gen_toks": 8, "do_sample": True, "temperature": 1.5}
+#: A setting that our own loop does not know and that changes nothing: transformers generates.
+THEIRS = {"repetition_penalty": 1.0}
+
+
+def repeated(text: str, repeats: int) -> Instance:
+    return Instance("generate_until", {}, (text, DRAWN), 0, ("a_task", 7, repeats))
+
+
+@pytest.mark.parametrize("extra", [{}, THEIRS])
+def test_a_special_token_among_the_stop_strings_ends_an_answer(
+    make_lm: Make, tokenizer: Any, extra: dict[str, Any]
+) -> None:
+    """Its text is left out of the answer, so it cannot be found there."""
+    settings = {"max_gen_toks": 30, **extra}
+    lm = make_lm()
+
+    def greedy(text: str) -> list[int]:
+        context = torch.tensor([lm.tok_encode(text)])
+        width = context.shape[1]
+        made: list[int] = lm._model_generate(context, width + 30, [])[0, width:].tolist()
+        return made
+
+    text, written, place, end = next(
+        (text, written, n, token)
+        for text in ("Tom has", "Mira", "A bird saw", "The river", "One")
+        for written in [greedy(text)]
+        for n, token in enumerate(tokenizer.convert_ids_to_tokens(written))
+        if n > 1 and token.isalnum() and token.isascii() and written.index(written[n]) == n
+    )
+    marked = copy.deepcopy(tokenizer)
+    marked.add_special_tokens({"additional_special_tokens": [end]})
+    assert marked.convert_tokens_to_ids(end) == written[place]
+    (found,) = make_lm(tokenizer=marked).generate_until(
+        [ask("generate_until", text, {**settings, "until": [end]})]
+    )
+    assert found == tokenizer.decode(written[:place])
+
+
+def test_repeats_that_are_left_are_not_those_that_were_drawn_before(make_lm: Make) -> None:
+    lm = make_lm()
+    request = repeated("Tom has", 5)
+    whole = lm.generate_until([request] * 5)
+    assert len(set(whole)) == 5
+    assert lm.generate_until([request] * 2) == whole[3:]
+
+
+def test_repeats_of_two_processes_are_different(
+    make_lm: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first process has the first two of five, the second the others."""
+    lm = make_lm()
+    request = repeated("Tom has", 5)
+    whole = lm.generate_until([request] * 5)
+    monkeypatch.setattr(lm, "_world_size", 2)
+    assert lm.generate_until([request] * 2) == whole[:2]
+    monkeypatch.setattr(lm, "_rank", 1)
+    assert lm.generate_until([request] * 3) == whole[2:]
+
+
+def test_repeats_are_reported_in_their_order(make_lm: Make) -> None:
+    """So that what a broken-off run has kept are the first ones."""
+    lm = make_lm()
+    reported: list[str] = []
+    lm.set_cache_hook(CacheHook(lambda kind, args, text: reported.append(text)))
+    settings = {**DRAWN, "until": ["e", "a"]}
+    request = Instance("generate_until", {}, ("Tom has", settings), 0, ("a_task", 7, 9))
+    assert lm.generate_until([request] * 9) == reported
+
+
+def test_repeats_keep_to_the_batch_size(make_lm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lm_eval.models.huggingface import rows
+
+    sizes: list[int] = []
+    step = rows.Rows.step
+
+    def counted(self: Any, network: Any, tokens: Any) -> Any:
+        sizes.append(len(tokens))
+        return step(self, network, tokens)
+
+    request = repeated("Tom has", 7)
+    expected = make_lm().generate_until([request] * 7)
+    few = make_lm(batch_size=3)
+    monkeypatch.setattr(rows.Rows, "step", counted)
+    assert few.generate_until([request] * 7) == expected
+    assert max(sizes) == 3
+
+
+def test_answers_that_transformers_draws_are_the_same_in_every_run(make_lm: Make) -> None:
+    request = ask("generate_until", "Tom has", {**DRAWN, **THEIRS})
+    first = make_lm().generate_until([request] * 3)
+    torch.manual_seed(99)
+    assert make_lm().generate_until([request] * 3) == first
+    assert len(set(first)) == 3
+
+
+@pytest.mark.parametrize("extra", [{}, THEIRS, {"do_sample": True, "temperature": 1.0}])
+def test_generating_by_scores_that_are_not_numbers_is_refused(
+    make_lm: Make, extra: dict[str, Any]
+) -> None:
+    model = make_model(*ARCHITECTURES["llama"][:3])
+    lm = make_lm(model)
+    bad = lm.tok_encode(" seven")[0]
+    with torch.no_grad():
+        model.model.embed_tokens.weight[bad] = torch.nan
+    settings = {"max_gen_toks": 4, **extra}
+    asked = [
+        ask("generate_until", text, settings, task=task, number=number)
+        for text, task, number in [
+            ("Mira saw a bird", "good", 1),
+            ("Tom has seven apples", "broken", 42),
+            ("Tom has", "good", 2),
+        ]
+    ]
+    with pytest.raises(ModelError, match=r"task 'broken', document 42: .*not numbers"):
+        lm.generate_until(asked)
+
+
+@pytest.mark.parametrize("extra", [{}, THEIRS])
+def test_nothing_is_written_where_nothing_may_be(make_lm: Make, extra: dict[str, Any]) -> None:
+    asked = [ask("generate_until", "Tom has", {"max_gen_toks": 0, **extra})]
+    assert make_lm().generate_until(asked) == [""]
+
+
+def test_a_tokenizer_without_an_end_of_text_generates(make_lm: Make, tokenizer: Any) -> None:
+    endless = copy.deepcopy(tokenizer)
+    endless.eos_token = None
+    request = ask("generate_until", "Tom has", {"max_gen_toks": 5})
+    assert make_lm(tokenizer=endless).generate_until([request])[0]
+
+
+def test_an_encoder_decoder_writes_as_many_tokens_as_asked(make_lm: Make) -> None:
+    lm = make_lm(make_model("T5ForConditionalGeneration", "T5Config", T5), max_length=64)
+    lm.generate_until([ask("generate_until", "Tom has three apples", {"max_gen_toks": 5})])
+    assert lm.usage()["tokens_out"] == 5
+
+
+def test_memory_that_runs_out_where_transformers_generates_halves_the_batch(
+    make_lm: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = make_lm()
+    texts = ["Tom has", "Mira saw a bird", "A", "The river"]
+    asked = [ask("generate_until", text, {"max_gen_toks": 5, **THEIRS}) for text in texts]
+    expected = lm.generate_until(asked)
+    generate = lm.model.generate
+
+    def short_of_memory(input_ids: Any, **settings: Any) -> Any:
+        if len(input_ids) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return generate(input_ids=input_ids, **settings)
+
+    monkeypatch.setattr(lm.model, "generate", short_of_memory)
+    assert lm.generate_until(asked) == expected
