@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +106,73 @@ def test_an_answer_of_no_tokens_is_refused(make_lm: Make) -> None:
         ({"prefix_sharing": "maybe"}, "on or off"),
         ({"rolling_stride": 0}, "between 1 and max_length"),
         ({"peft": "a", "delta": "b"}, "exclude each other"),
-        ({"no_such_option": 3}, "no_such_option"),
+        ({"no_such_option": 3}, "neither HFLM nor the model takes an argument 'no_such_option'"),
+        ({"max_lenght": 64}, r"no.* 'max_lenght'\. Did you mean 'max_length'\?"),
+        ({"batch_size": 0}, "'auto' or a number from 1 on, not 0"),
+        ({"batch_size": "many"}, "'auto' or a number from 1 on, not 'many'"),
+        ({"max_length": "long"}, "max_length is a whole number from 1 on"),
+        ({"max_length": -4}, "max_length is a whole number from 1 on"),
+        ({"prefix_token_id": 99999}, "the model has 1024 embeddings"),
+        ({"softmax_dtype": "float17"}, "none that torch knows"),
+        ({"gguf_file": "none.gguf"}, r"there is no file none\.gguf in the folder"),
+        ({"peft": "."}, "does not hold an adapter that loads|needs the package peft"),
+        ({"device": "meta"}, "torch cannot compute there"),
+        ({"device": "xpu"}, "torch cannot compute there"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
     from lm_eval.models.huggingface import HFLM
 
     with pytest.raises(EvalError, match=message):
-        HFLM(pretrained=str(WEIGHTS), device="cpu", **options)
+        HFLM(**{"pretrained": str(WEIGHTS), "device": "cpu", **options})
+
+
+def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not asked five times over, with pauses in between."""
+    from huggingface_hub import constants
+
+    from lm_eval.data import hub
+    from lm_eval.models.huggingface import HFLM
+
+    monkeypatch.setattr(hub, "unreachable", lambda url: "the hub sleeps")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits"))
+    with pytest.raises(ModelError, match=r"no model 'nobody/nothing' here.*the hub sleeps"):
+        HFLM(pretrained="nobody/nothing", device="cpu")
+    assert constants.HF_HUB_OFFLINE is False
+
+
+def test_loading_is_quiet_in_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
+    from lm_eval.models.huggingface import HFLM
+
+    HFLM(pretrained=str(WEIGHTS), device="cpu")
+    assert "it/s" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["loglikelihood", "loglikelihood_rolling", "generate_until"])
+def test_a_token_that_the_model_does_not_have_is_named(
+    make_lm: Make, tokenizer: Any, kind: str
+) -> None:
+    """Tokens added to a tokenizer alone do no harm until a text holds one."""
+    wider = copy.deepcopy(tokenizer)
+    wider.add_tokens(["<picture>"])
+    lm = make_lm(tokenizer=wider)
+    rest = {"loglikelihood": (" has",), "generate_until": ({"max_gen_toks": 2},)}.get(kind, ())
+    getattr(lm, kind)([ask(kind, "Tom", *rest)])
+    with pytest.raises(ModelError, match=r"'<picture>' \(1024\).*1024 embeddings.*'Tom <picture>"):
+        getattr(lm, kind)([ask(kind, "Tom <picture> here", *rest)])
+
+
+def test_arguments_that_a_given_model_cannot_take_are_told(
+    make_lm: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_lm(max_lenght=64)
+    assert "max_lenght without effect" in caplog.text
+
+
+def test_a_length_of_one_token_is_read(make_lm: Make) -> None:
+    ((score, _),) = make_lm(max_length=1).loglikelihood([ask("loglikelihood", "Tom", " has")])
+    assert score < 0
 
 
 def test_a_missing_chat_template_is_said(make_lm: Make) -> None:

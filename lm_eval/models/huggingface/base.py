@@ -300,6 +300,7 @@ class HuggingFaceModel(TemplateLM):
                 self.tokenizer,
                 add_bos_token=self.add_bos_token,
                 causal=self.backend == "causal",
+                embeddings=loading.embeddings_short_of(self.tokenizer, self._model),
             )
         return self._encoder
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window, move_spaces, split_pair
 
 logger = logging.getLogger(__name__)
@@ -21,13 +22,24 @@ Encode = Callable[[list[str]], list[list[int]]]
 PROBE = "a"
 SAMPLE = 16
 """Texts on which the quick way of encoding is compared with the tokenizer's own."""
+SHOWN = 80
+"""Letters of a text that a message quotes."""
 
 
 class TextEncoder:
     """One tokenizer, with the beginning and end that texts get."""
 
-    def __init__(self, tokenizer: Any, *, add_bos_token: bool | None, causal: bool) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        add_bos_token: bool | None,
+        causal: bool,
+        embeddings: int | None = None,
+    ) -> None:
+        """`embeddings` is how many tokens the model has, where the tokenizer has more."""
         self.tokenizer = tokenizer
+        self.embeddings = embeddings
         self.prefix, suffix = added_around(tokenizer)
         if add_bos_token is False:
             self.prefix = []
@@ -50,9 +62,21 @@ class TextEncoder:
         if self._encode is None:
             self._encode = quick_encoder(self.tokenizer, distinct[:SAMPLE])
         coded = self._encode(distinct)
+        if self.embeddings is not None:
+            for text, tokens in zip(distinct, coded, strict=True):
+                self._refuse_unknown(text, tokens, self.embeddings)
         if special is not False:
             coded = [self.surround(tokens) for tokens in coded]
         return dict(zip(distinct, coded, strict=True))
+
+    def _refuse_unknown(self, text: str, tokens: list[int], embeddings: int) -> None:
+        top = max(tokens, default=0)
+        if top >= embeddings:
+            name = self.tokenizer.convert_ids_to_tokens(top)
+            raise ModelError(
+                f"tokenizer and model disagree: the token {name!r} ({top}) is none of the model's "
+                f"{embeddings} embeddings, and stands in the text {shortened(text)!r}."
+            )
 
     def surround(self, bare: list[int]) -> list[int]:
         """Put the beginning before tokens that lack it, and the end after them."""
@@ -122,6 +146,10 @@ class TextEncoder:
                 self.splits_words = False
                 return {}
         return known
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 #: Steps before the merging of letters that look at words and their neighbours only.

@@ -277,15 +277,23 @@ def prefix_token(asked: Any, model: Any) -> int | None:
     return token
 
 
-def check_vocabulary(tokenizer: Any, model: Any) -> None:
-    """Refuse a tokenizer that makes tokens the model does not have."""
+def embeddings_short_of(tokenizer: Any, model: Any) -> int | None:
+    """How many embeddings a model has, where its tokenizer makes more tokens than that."""
     rows = embedding_rows(model)
+    top = max(tokenizer.get_vocab().values(), default=0)
+    return None if rows is None or top < rows else rows
+
+
+def check_vocabulary(tokenizer: Any, model: Any) -> None:
+    """Refuse a tokenizer that makes tokens the model does not have.
+
+    Added tokens past the end are common, and harmless unless a text holds one (`TextEncoder`).
+    """
+    rows = embeddings_short_of(tokenizer, model)
     if rows is None:
         return
-    top = max(tokenizer.get_vocab().values(), default=0)
-    # Added tokens past the end are common and harmless unless a text uses them.
-    base = getattr(tokenizer, "vocab_size", top + 1)
-    if min(base, top + 1) > rows:
+    top = max(tokenizer.get_vocab().values())
+    if min(getattr(tokenizer, "vocab_size", top + 1), top + 1) > rows:
         raise ModelError(
             f"tokenizer and model disagree: the tokenizer {tokenizer.name_or_path!r} makes token "
             f"numbers up to {top}, and the model has {rows} embeddings. Name the tokenizer that "
