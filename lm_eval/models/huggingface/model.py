@@ -20,6 +20,7 @@ from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.check import Ways, check_ways
 from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
+from lm_eval.models.huggingface.loops import WithLoops
 from lm_eval.models.huggingface.memory import Budget, without_collector
 from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import Network, text_config
@@ -31,7 +32,7 @@ Encoded = tuple[tuple[str, str] | None, list[int], list[int]]
 
 
 @register_model("hf", "huggingface", "hf-auto")
-class HFLM(HuggingFaceModel):
+class HFLM(WithLoops):
     """A causal or encoder-decoder model of transformers, by name, path or as an object.
 
     The arguments are the published ones (see docs/huggingface.md) and these:

@@ -1,0 +1,41 @@
+"""What subclasses with loops of their own call; nothing here does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from lm_eval.models.huggingface.base import HuggingFaceModel
+from lm_eval.models.huggingface.memory import Budget
+
+
+class WithLoops(HuggingFaceModel):
+    """Methods of the published class around its batches of equal size."""
+
+    batch_schedule: float = 1
+    budget: Budget
+
+    def _select_cont_toks(
+        self, logits: Tensor, contlen: int | None = None, inplen: int | None = None
+    ) -> Tensor:
+        """The scores (T, V) of a continuation among those of all that was read, or decoded."""
+        if self.backend != "causal":
+            return logits[:contlen]
+        assert contlen, "a continuation has tokens"
+        assert inplen, "and stands at the end of what was read"
+        return logits[inplen - contlen : inplen]
+
+    def _detect_batch_size(self, requests: Sequence[Any] | None = None, pos: int = 0) -> int:
+        """How many requests as long as the one at `pos`, or as can be read, fit at once."""
+        length = self.max_length
+        if requests:
+            _, context, continuation = requests[pos]
+            length = max(1, min(length, len(context) + len(continuation) - 1))
+        scores = 4 * int(getattr(self._config, "vocab_size", 1 << 15))
+        tokens = min(self.budget.tokens, 8 * self.budget.logit_bytes // scores)
+        return max(1, tokens // length)
+
+    def _batch_scheduler(self, pos: int, n_reordered_requests: Sequence[Any]) -> int:
+        return self._detect_batch_size(n_reordered_requests, pos)

@@ -1,0 +1,68 @@
+"""A window: names that model classes written for the published harness import from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lm_eval._lazy import lazy_exports
+from lm_eval.defaults import DEFAULT_MAX_LENGTH
+from lm_eval.models.batching import Collator, chunks
+from lm_eval.models.conventions import LENGTH_NAMES, cut_at_stop, read_generation
+
+if TYPE_CHECKING:
+    from lm_eval.models.utils_hf import clear_torch_cache as clear_torch_cache
+    from lm_eval.models.utils_hf import configure_pad_token as configure_pad_token
+    from lm_eval.models.utils_hf import get_dtype as get_dtype
+    from lm_eval.models.utils_hf import pad_and_concat as pad_and_concat
+    from lm_eval.models.utils_hf import stop_sequences_criteria as stop_sequences_criteria
+
+# Older classes import these from here too; they need torch.
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "clear_torch_cache": "lm_eval.models.utils_hf",
+        "configure_pad_token": "lm_eval.models.utils_hf",
+        "get_dtype": "lm_eval.models.utils_hf",
+        "pad_and_concat": "lm_eval.models.utils_hf",
+        "stop_sequences_criteria": "lm_eval.models.utils_hf",
+    },
+)
+
+__all__ = [
+    "DEFAULT_MAX_LENGTH",
+    "Collator",
+    "chunks",
+    "handle_stop_sequences",
+    "normalize_gen_kwargs",
+    "postprocess_generated_text",
+]
+
+
+def handle_stop_sequences(until: str | list[str] | None, eos: str | None) -> list[str]:
+    """The stop strings as a list, with the end of text among them."""
+    stops = [until] if isinstance(until, str) else list(until or [])
+    return stops if eos is None or eos in stops else [*stops, eos]
+
+
+def normalize_gen_kwargs(
+    gen_kwargs: Mapping[str, Any], default_max_gen_toks: int = 256
+) -> dict[str, Any]:
+    """Generation settings under one name each; what is not known here is handed through."""
+    read = read_generation(gen_kwargs, default_max_gen_toks)
+    others = {name: value for name, value in gen_kwargs.items() if name not in LENGTH_NAMES}
+    return {
+        **others,
+        "until": list(read.until),
+        "max_gen_toks": read.max_gen_toks,
+        "do_sample": read.sampled,
+        "temperature": read.temperature,
+    }
+
+
+def postprocess_generated_text(
+    generation: str, stop: str | Sequence[str] | None, think_end_token: str | None
+) -> str:
+    """The answer behind the thinking, cut at its stop strings."""
+    text = generation.split(think_end_token)[-1].lstrip() if think_end_token else generation
+    return cut_at_stop(text, [stop] if isinstance(stop, str) else stop or [])
