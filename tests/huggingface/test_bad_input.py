@@ -170,6 +170,13 @@ def test_arguments_that_a_given_model_cannot_take_are_told(
     assert "max_lenght without effect" in caplog.text
 
 
+def test_a_model_that_states_no_length_takes_any(make_lm: Make) -> None:
+    settings = {"vocab_size": 1024, "d_model": 32, "n_layer": 1, "n_head": 4, "d_inner": 64}
+    model = make_model("XLNetLMHeadModel", "XLNetConfig", settings)
+    assert model.config.max_position_embeddings == -1
+    assert make_lm(model, max_length=4000).max_length == 4000
+
+
 def test_a_length_of_one_token_is_read(make_lm: Make) -> None:
     ((score, _),) = make_lm(max_length=1).loglikelihood([ask("loglikelihood", "Tom", " has")])
     assert score < 0

@@ -10,7 +10,8 @@ import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook
 from lm_eval.errors import ModelError
-from tests.huggingface.conftest import ARCHITECTURES, T5, Make, ask, make_model, torch
+from lm_eval.models.huggingface import HFLM
+from tests.huggingface.conftest import ARCHITECTURES, SHAPE, T5, Make, ask, make_model, torch
 
 DRAWN = {"max_gen_toks": 8, "do_sample": True, "temperature": 1.5}
 #: A setting that our own loop does not know and that changes nothing: transformers generates.
@@ -165,3 +166,69 @@ def test_memory_that_runs_out_where_transformers_generates_halves_the_batch(
 
     monkeypatch.setattr(lm.model, "generate", short_of_memory)
     assert lm.generate_until(asked) == expected
+
+
+RWKV = {"vocab_size": 1024, "hidden_size": 32, "num_hidden_layers": 2, "attention_hidden_size": 32}
+GRIFFIN = {**SHAPE, "attention_window_size": 16, "num_hidden_layers": 3}
+TEXTS = [
+    "Tom has",
+    "Mira walked along the river with her brother and saw ducks",
+    "A bird",
+    "Tom saw",
+]
+
+
+def alone_and_together(make_one: Any) -> tuple[list[str], list[str]]:
+    asked = [ask("generate_until", text, {"max_gen_toks": 10}) for text in TEXTS]
+    return make_one(batch_size=1).generate_until(asked), make_one().generate_until(asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("Rwkv", RWKV, "Prompts are continued one by one"),
+        ("RecurrentGemma", GRIFFIN, "Only prompts of one length are continued together"),
+    ],
+)
+def test_prompts_go_together_as_far_as_that_changes_nothing(
+    name: str,
+    settings: dict[str, Any],
+    told: str,
+    make_lm: Make,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """States swallow what prompts are filled up with, and RWKV mixes up the rows of a batch."""
+    model = make_model(f"{name}ForCausalLM", f"{name}Config", settings)
+    alone, together = alone_and_together(lambda **more: make_lm(model, max_length=64, **more))
+    assert together == alone
+    assert told in caplog.text
+
+
+def test_nor_where_a_subclass_drops_the_mask(llama: Any, tokenizer: Any) -> None:
+    class Maskless(HFLM):
+        def _model_generate(
+            self, context: Any, max_length: int, stop: list[str], **generation_kwargs: Any
+        ) -> Any:
+            generation_kwargs.pop("attention_mask")
+            mask = torch.ones_like(context)
+            return super()._model_generate(
+                context, max_length, stop, attention_mask=mask, **generation_kwargs
+            )
+
+    alone, together = alone_and_together(
+        lambda **more: Maskless(pretrained=llama, tokenizer=tokenizer, **more)
+    )
+    assert together == alone
+    assert together == HFLM(pretrained=llama, tokenizer=tokenizer).generate_until(
+        [ask("generate_until", text, {"max_gen_toks": 10}) for text in TEXTS]
+    )
+
+
+def test_a_model_whose_defaults_change_draws_is_left_to_transformers(
+    make_lm: Make, llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama.generation_config, "min_p", 1.0)  # the likeliest token alone is left
+    lm = make_lm()
+    drawn = lm.generate_until([ask("generate_until", "Tom has", DRAWN)] * 2)
+    greedy = lm.generate_until([ask("generate_until", "Tom has", {"max_gen_toks": 8})])
+    assert drawn == greedy * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from lm_eval.api.instance import Instance
 from lm_eval.errors import ModelError
@@ -20,6 +22,7 @@ from lm_eval.models.conventions import (
     stream,
 )
 from lm_eval.models.huggingface.base import HuggingFaceModel
+from lm_eval.models.huggingface.check import Company, company_differs
 from lm_eval.models.huggingface.generation import Ending, Prompt, generate
 from lm_eval.models.huggingface.memory import is_out_of_memory, release
 from lm_eval.models.huggingface.naming import NotANumberError
@@ -27,6 +30,8 @@ from lm_eval.models.huggingface.network import text_config
 
 if TYPE_CHECKING:
     from lm_eval.models.huggingface.model import HFLM
+
+logger = logging.getLogger(__name__)
 
 #: Settings that our own loop knows; with any other, transformers generates.
 KNOWN = {*LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
@@ -42,9 +47,23 @@ NEUTRAL = {
     "bad_words_ids": (None, []),
     "forced_bos_token_id": (None,),
     "forced_eos_token_id": (None,),
+    "sequence_bias": (None,),
+    "guidance_scale": (None, 1.0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "exponential_decay_length_penalty": (None,),
+}
+#: Model defaults that change drawn answers.
+NEUTRAL_DRAWS = {
+    "min_p": (None, 0.0),
+    "typical_p": (None, 1.0),
+    "epsilon_cutoff": (None, 0.0),
+    "eta_cutoff": (None, 0.0),
+    "top_h": (None,),
 }
 DEFAULT_TOP_K = 50
 """What transformers samples from where neither request nor model says."""
+CHECKED = 6
+"""Tokens that are generated to see whether padding changes them."""
 ROW_BYTES = 1 << 30
 """Most memory for keys and values of answers under way, off a GPU."""
 MOST_ROWS = {"cpu": 64, "cuda": 512, "other": 64}
@@ -74,7 +93,8 @@ class Generator:
                 continue
             prompts = self._prompts(requests, numbers, codes, settings)
             way = self._our_way if self._is_ours(asked, prompts, settings) else self._their_way
-            found = self._in_batches(way, prompts, settings, asked)
+            company = "any" if way == self._our_way else self._company(prompts)
+            found = self._in_batches(way, prompts, settings, asked, company)
             try:
                 yield from in_order(found, [prompt.requests for prompt in prompts])
             except NotANumberError as error:
@@ -152,19 +172,26 @@ class Generator:
         longest = len(prompts[0].tokens) + settings.max_gen_toks
         if lm.ways.longest is not None and longest > lm.ways.longest:
             return False
-        return all(
-            getattr(self.settings, name, None) in neutral for name, neutral in NEUTRAL.items()
-        )
+        neutral = {**NEUTRAL, **(NEUTRAL_DRAWS if settings.sampled else {})}
+        return all(getattr(self.settings, name, None) in plain for name, plain in neutral.items())
 
     def _in_batches(
-        self, way: Way, prompts: list[Prompt], settings: Generation, asked: Mapping[str, Any]
+        self,
+        way: Way,
+        prompts: list[Prompt],
+        settings: Generation,
+        asked: Mapping[str, Any],
+        company: Company,
     ) -> Iterator[tuple[int, str]]:
-        """Answer prompts some at a time; a batch that fails is tried again in halves."""
+        """Answer prompts some at a time: of any length, of one, or each alone."""
         left = deque(prompts)
         while left:
-            rows = self._rows_at_once(len(left[0].tokens) + settings.max_gen_toks)
+            longest = len(left[0].tokens)
+            rows = self._rows_at_once(longest + settings.max_gen_toks)
+            if company == "none":
+                rows = 1
             batch: list[Prompt] = []
-            while left and rows > 0:
+            while left and rows > 0 and (company == "any" or len(left[0].tokens) == longest):
                 prompt = left.popleft()
                 if prompt.rows(settings) > rows:
                     prompt, rest = split(prompt, rows)
@@ -268,6 +295,60 @@ class Generator:
         return cut_at_stop(text, self._stops(settings))
 
     # -- transformers' way -------------------------------------------------------------------------
+
+    def _company(self, prompts: list[Prompt]) -> Company:
+        """Which prompts transformers can continue together as it continues each by itself."""
+        lm = self.lm
+        if lm.backend != "causal" or lm.max_requests == 1 or len(prompts) == 1:
+            return "any"
+        if lm.company is None:
+            dtype = lm.mixed_precision_dtype or getattr(lm.model, "dtype", torch.float32)
+            lm.company, problem = "any", ""
+            trials: tuple[tuple[bool, Company], ...] = ((True, "equal"), (False, "none"))
+            for padded, less in trials:
+                differs = company_differs(
+                    self._continuation,
+                    lm.device,
+                    dtype,
+                    lm.vocabulary,
+                    lm.max_length,
+                    padded=padded,
+                )
+                if not differs:
+                    break
+                lm.company, problem = less, differs
+            if problem:
+                logger.warning(
+                    "%s on %s: in other company, %s.",
+                    "Only prompts of one length are continued together"
+                    if lm.company == "equal"
+                    else "Prompts are continued one by one",
+                    type(lm.model).__name__,
+                    problem,
+                )
+        return lm.company
+
+    def _continuation(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """What follows tokens, for the check: scores, or tokens where a subclass generates."""
+        lm = self.lm
+        if type(lm)._model_generate is not HuggingFaceModel._model_generate:
+            end = tokens.shape[1] + CHECKED
+            return lm._model_generate(
+                context=tokens, attention_mask=mask, max_length=end, stop=[], do_sample=False
+            )[:, tokens.shape[1] :]
+        with lm.autocast():
+            made = lm.model.generate(
+                input_ids=tokens,
+                attention_mask=mask,
+                min_new_tokens=CHECKED,
+                max_new_tokens=CHECKED,
+                do_sample=False,
+                num_beams=1,
+                pad_token_id=lm.tokenizer.pad_token_id,
+                return_dict_in_generate=True,
+                output_logits=True,
+            )
+        return torch.stack(made.logits, dim=1)
 
     def _their_way(
         self, prompts: list[Prompt], settings: Generation, asked: Mapping[str, Any]

@@ -304,7 +304,8 @@ def check_vocabulary(tokenizer: Any, model: Any) -> None:
 def longest_text(asked: int | None, config: Any, tokenizer: Any, default: int) -> int:
     """Most tokens the model reads: as asked, else as its configuration or tokenizer says."""
     own = text_config(config)
-    limit = next((int(v) for n in POSITIONS if (v := getattr(own, n, None))), None)
+    stated = (getattr(own, name, None) for name in POSITIONS)
+    limit = next((int(n) for n in stated if n and n > 0), None)
     if asked is not None:
         if limit is not None and asked > limit:
             raise ModelError(
@@ -314,5 +315,5 @@ def longest_text(asked: int | None, config: Any, tokenizer: Any, default: int) -
         return asked
     if limit is not None:
         return limit
-    stated = getattr(tokenizer, "model_max_length", None)
-    return int(stated) if stated and stated < NO_LIMIT else default
+    longest = getattr(tokenizer, "model_max_length", None)
+    return int(longest) if longest and longest < NO_LIMIT else default

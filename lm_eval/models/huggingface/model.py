@@ -17,7 +17,7 @@ from lm_eval.models.conventions import TextScores, Window, rolling_windows
 from lm_eval.models.huggingface.answering import Generator
 from lm_eval.models.huggingface.arguments import switch
 from lm_eval.models.huggingface.base import HuggingFaceModel
-from lm_eval.models.huggingface.check import Ways, check_ways
+from lm_eval.models.huggingface.check import Company, Ways, check_ways
 from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.loops import WithLoops
@@ -66,6 +66,8 @@ class HFLM(WithLoops):
         self.budget = Budget(self._device)
         self._ways: Ways | None = None
         self._checked: Any = None
+        self.company: Company | None = None
+        """Which prompts transformers may continue together; None before it was tried."""
         self._network: Network | None = None
         if type(self) is HFLM:
             _ = self.ways  # a subclass may not be finished yet: it is checked at its first request
@@ -77,6 +79,7 @@ class HFLM(WithLoops):
         """What the start-up check found exact on this model; another model is checked anew."""
         if self._ways is None or self._checked is not self._model:
             self._checked = self._model
+            self.company = None
             self._ways = self._check()
         return self._ways
 
