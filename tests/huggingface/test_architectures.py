@@ -151,6 +151,18 @@ def test_long_texts_do_not_turn_the_positions_of_short_ones(make_lm: Make, shari
         assert score == pytest.approx(true, abs=2e-3)
 
 
+def test_a_model_that_sees_what_follows_is_run_one_request_at_a_time(make_lm: Make) -> None:
+    """XLNet looks both ways, so it would see what shorter rows are filled up with."""
+    settings = {"vocab_size": VOCABULARY, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}
+    model = make_model("XLNetLMHeadModel", "XLNetConfig", settings)
+    lm = make_lm(model, max_length=LONGEST)
+    assert lm.ways.alone
+    windows = [w for w in draw_windows() if len(w[0]) < 60]
+    found = lm._loglikelihood_tokens([(None, *window) for window in windows])
+    for (score, _), (true, _) in zip(found, by_definition(model, windows), strict=True):
+        assert score == pytest.approx(true, abs=2e-3)
+
+
 def test_layers_that_look_at_chunks_limit_what_is_shared() -> None:
     from lm_eval.models.huggingface.check import sliding_window
 

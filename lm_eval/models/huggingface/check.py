@@ -47,6 +47,8 @@ class Ways:
     """The variable-length flash kernel works."""
     longest: int | None = None
     """Longest text that may be run with others: longer ones share nothing, and no batch with it."""
+    alone: bool = False
+    """Requests must be run one by one: even filled up at their end they change one another."""
     reason: str = ""
     """Why prefixes cannot be shared."""
 
@@ -68,9 +70,7 @@ def check_ways(
     and halves it, at the start.
     """
     full = full or Budget(device)
-    if network is None:
-        return Ways(reason="it cannot be taken apart into trunk and head")
-    window = sliding_window(network.config)
+    window = None if network is None else sliding_window(network.config)
     beyond = window is not None and window <= LONGEST_WINDOW
     windows = trial(vocabulary, min(max_length, window + 24 if window and beyond else 56))
     if not windows:
@@ -78,8 +78,6 @@ def check_ways(
     expected = by_definition(logits, windows, device)
     budget = Budget(device)
     tolerance = TOLERANCE.get(dtype, 0.15)
-    limits = [None if beyond else window, first_rotation(network.config, max_length)]
-    longest = min((limit for limit in limits if limit is not None), default=None)
 
     def differs(scorer: Scorer) -> str:
         try:
@@ -93,9 +91,17 @@ def check_ways(
         )
         return "" if worst <= tolerance else f"scores differ by {worst:.2g} a token"
 
-    problem = differs(PlainScorer(network, device, budget, vocabulary, None))
-    if problem:
-        return Ways(longest=longest, reason=problem)
+    def whole(reason: str, longest: int | None = None) -> Ways:
+        """Nothing but the model's own forward pass, on several rows if that is exact."""
+        alone = bool(differs(PlainScorer(None, device, budget, vocabulary, None, logits)))
+        return Ways(alone=alone, longest=longest, reason=reason)
+
+    if network is None:
+        return whole("it cannot be taken apart into trunk and head")
+    limits = [None if beyond else window, first_rotation(network.config, max_length)]
+    longest = min((limit for limit in limits if limit is not None), default=None)
+    if problem := differs(PlainScorer(network, device, budget, vocabulary, None)):
+        return whole(problem, longest)
     if not share:
         return Ways(apart=True, longest=longest, reason="prefix_sharing is off")
     flash = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)

@@ -104,7 +104,8 @@ class HFLM(WithLoops):
         )
         if not found.tree and self.prefix_sharing:
             logger.warning(
-                "Prefixes are not shared, every request is computed in full: on %s, %s.",
+                "Prefixes are not shared, every request is computed in full%s: on %s, %s.",
+                ", one by one" if found.alone else "",
                 type(self._model).__name__,
                 found.reason,
             )
@@ -134,7 +135,11 @@ class HFLM(WithLoops):
                 self._model, *self._limits(), self.softmax_dtype, call, self.autocast
             )
         logits = None if self.ways.apart else self._model_call
-        return PlainScorer(self._network, *self._limits(), logits, self.softmax_dtype)
+        device, budget, vocabulary, rows = self._limits()
+        rows = 1 if self.ways.alone else rows
+        return PlainScorer(
+            self._network, device, budget, vocabulary, rows, logits, self.softmax_dtype
+        )
 
     def _limits(self) -> tuple[torch.device, Budget, int, int | None]:
         return self._device, self.budget, self.vocabulary, self.max_requests
