@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from lm_eval.api.instance import Instance
 from lm_eval.errors import ModelError
@@ -22,16 +20,14 @@ from lm_eval.models.conventions import (
     stream,
 )
 from lm_eval.models.huggingface.base import HuggingFaceModel
-from lm_eval.models.huggingface.check import Company, company_differs
+from lm_eval.models.huggingface.batches import in_batches, in_order
+from lm_eval.models.huggingface.company import Company, try_company
 from lm_eval.models.huggingface.generation import Ending, Prompt, generate
-from lm_eval.models.huggingface.memory import is_out_of_memory, release
 from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import text_config
 
 if TYPE_CHECKING:
     from lm_eval.models.huggingface.model import HFLM
-
-logger = logging.getLogger(__name__)
 
 #: Settings that our own loop knows; with any other, transformers generates.
 KNOWN = {*LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
@@ -62,13 +58,9 @@ NEUTRAL_DRAWS = {
 }
 DEFAULT_TOP_K = 50
 """What transformers samples from where neither request nor model says."""
-CHECKED = 6
-"""Tokens that are generated to see whether padding changes them."""
 ROW_BYTES = 1 << 30
 """Most memory for keys and values of answers under way, off a GPU."""
 MOST_ROWS = {"cpu": 64, "cuda": 512, "other": 64}
-
-Way = Callable[[list[Prompt], Generation, Mapping[str, Any]], Iterator[tuple[int, str]]]
 
 
 class Generator:
@@ -92,9 +84,10 @@ class Generator:
                 yield from ((number, "") for number in numbers)
                 continue
             prompts = self._prompts(requests, numbers, codes, settings)
-            way = self._our_way if self._is_ours(asked, prompts, settings) else self._their_way
-            company = "any" if way == self._our_way else self._company(prompts)
-            found = self._in_batches(way, prompts, settings, asked, company)
+            ours = self._is_ours(asked, prompts, settings)
+            way = partial(self._our_way if ours else self._their_way, settings, asked)
+            company = "any" if ours else self._company(prompts, settings)
+            found = in_batches(way, prompts, settings, self._rows_at_once, company)
             try:
                 yield from in_order(found, [prompt.requests for prompt in prompts])
             except NotANumberError as error:
@@ -175,58 +168,6 @@ class Generator:
         neutral = {**NEUTRAL, **(NEUTRAL_DRAWS if settings.sampled else {})}
         return all(getattr(self.settings, name, None) in plain for name, plain in neutral.items())
 
-    def _in_batches(
-        self,
-        way: Way,
-        prompts: list[Prompt],
-        settings: Generation,
-        asked: Mapping[str, Any],
-        company: Company,
-    ) -> Iterator[tuple[int, str]]:
-        """Answer prompts some at a time: of any length, of one, or each alone."""
-        left = deque(prompts)
-        while left:
-            longest = len(left[0].tokens)
-            rows = self._rows_at_once(longest + settings.max_gen_toks)
-            if company == "none":
-                rows = 1
-            batch: list[Prompt] = []
-            while left and rows > 0 and (company == "any" or len(left[0].tokens) == longest):
-                prompt = left.popleft()
-                if prompt.rows(settings) > rows:
-                    prompt, rest = split(prompt, rows)
-                    left.appendleft(rest)
-                batch.append(prompt)
-                rows -= prompt.rows(settings)
-            yield from self._in_halves(way, batch, settings, asked)
-
-    def _in_halves(
-        self, way: Way, batch: list[Prompt], settings: Generation, asked: Mapping[str, Any]
-    ) -> Iterator[tuple[int, str]]:
-        """Answer a batch; in halves where memory runs out, or to find whose scores are NaN."""
-        if len(batch) > 1:
-            halves = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-        elif batch[0].rows(settings) > 1:
-            halves = [[part] for part in split(batch[0], batch[0].rows(settings) // 2)]
-        else:
-            halves = []
-        done: set[int] = set()
-        try:
-            for number, text in way(batch, settings, asked):
-                done.add(number)
-                yield number, text
-            return
-        except (RuntimeError, MemoryError) as error:
-            if not halves or not (isinstance(error, NotANumberError) or is_out_of_memory(error)):
-                raise
-        release()
-        for half in halves:
-            if done.issuperset(number for prompt in half for number in prompt.requests):
-                continue
-            for number, text in self._in_halves(way, half, settings, asked):
-                if number not in done:
-                    yield number, text
-
     def _rows_at_once(self, length: int) -> int:
         lm = self.lm
         if lm.max_requests is not None:
@@ -247,7 +188,7 @@ class Generator:
     # -- our own loop ----------------------------------------------------------------------------
 
     def _our_way(
-        self, prompts: list[Prompt], settings: Generation, asked: Mapping[str, Any]
+        self, settings: Generation, asked: Mapping[str, Any], prompts: list[Prompt]
     ) -> Iterator[tuple[int, str]]:
         lm = self.lm
         assert lm._network is not None
@@ -296,62 +237,17 @@ class Generator:
 
     # -- transformers' way -------------------------------------------------------------------------
 
-    def _company(self, prompts: list[Prompt]) -> Company:
-        """Which prompts transformers can continue together as it continues each by itself."""
+    def _company(self, prompts: list[Prompt], settings: Generation) -> Company:
         lm = self.lm
-        if lm.backend != "causal" or lm.max_requests == 1 or len(prompts) == 1:
+        single = lm.max_requests == 1 or sum(p.rows(settings) for p in prompts) == 1
+        if lm.backend != "causal" or single:
             return "any"
         if lm.company is None:
-            dtype = lm.mixed_precision_dtype or getattr(lm.model, "dtype", torch.float32)
-            lm.company, problem = "any", ""
-            trials: tuple[tuple[bool, Company], ...] = ((True, "equal"), (False, "none"))
-            for padded, less in trials:
-                differs = company_differs(
-                    self._continuation,
-                    lm.device,
-                    dtype,
-                    lm.vocabulary,
-                    lm.max_length,
-                    padded=padded,
-                )
-                if not differs:
-                    break
-                lm.company, problem = less, differs
-            if problem:
-                logger.warning(
-                    "%s on %s: in other company, %s.",
-                    "Only prompts of one length are continued together"
-                    if lm.company == "equal"
-                    else "Prompts are continued one by one",
-                    type(lm.model).__name__,
-                    problem,
-                )
+            lm.company = try_company(lm, prompts)
         return lm.company
 
-    def _continuation(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """What follows tokens, for the check: scores, or tokens where a subclass generates."""
-        lm = self.lm
-        if type(lm)._model_generate is not HuggingFaceModel._model_generate:
-            end = tokens.shape[1] + CHECKED
-            return lm._model_generate(
-                context=tokens, attention_mask=mask, max_length=end, stop=[], do_sample=False
-            )[:, tokens.shape[1] :]
-        with lm.autocast():
-            made = lm.model.generate(
-                input_ids=tokens,
-                attention_mask=mask,
-                min_new_tokens=CHECKED,
-                max_new_tokens=CHECKED,
-                do_sample=False,
-                num_beams=1,
-                pad_token_id=lm.tokenizer.pad_token_id,
-                return_dict_in_generate=True,
-                output_logits=True,
-            )
-        return torch.stack(made.logits, dim=1)
-
     def _their_way(
-        self, prompts: list[Prompt], settings: Generation, asked: Mapping[str, Any]
+        self, settings: Generation, asked: Mapping[str, Any], prompts: list[Prompt]
     ) -> Iterator[tuple[int, str]]:
         lm = self.lm
         rows = [p for p in prompts for _ in range(p.rows(settings))]
@@ -401,34 +297,6 @@ class Generator:
             drawn = stream(self.lm.seed, first.text, settings, first.first)
             torch.manual_seed(int(drawn.integers(1 << 62)))
             yield
-
-
-def split(prompt: Prompt, count: int) -> tuple[Prompt, Prompt]:
-    """A prompt for its first so many requests, and for the others."""
-    head, tail = prompt.requests[:count], prompt.requests[count:]
-    return replace(prompt, requests=head), replace(
-        prompt, requests=tail, first=prompt.first + count
-    )
-
-
-def in_order(
-    found: Iterable[tuple[int, str]], repeats: Iterable[tuple[int, ...]]
-) -> Iterator[tuple[int, str]]:
-    """Answers to one prompt in the order they were asked for, whichever is finished first.
-
-    So those of a run that is cut off are its first repeats, and the others can be told from them.
-    """
-    group_of = {number: group for group in repeats for number in group}
-    told: Counter[tuple[int, ...]] = Counter()
-    waiting: dict[int, str] = {}
-    for finished, text in found:
-        waiting[finished] = text
-        group = group_of[finished]
-        for number in group[told[group] :]:
-            if number not in waiting:
-                break
-            told[group] += 1
-            yield number, waiting.pop(number)
 
 
 def special_tokens(tokenizer: Any) -> dict[str, int]:

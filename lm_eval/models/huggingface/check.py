@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,8 +26,6 @@ from lm_eval.models.huggingface.scoring import PlainScorer, Scorer, TreeScorer
 logger = logging.getLogger(__name__)
 
 Logits = Callable[[Tensor], Tensor]
-Company = Literal["any", "equal", "none"]
-"""Which prompts can be continued together: of any lengths, of equal ones, or none."""
 
 TOLERANCE = {torch.float64: 2e-4, torch.float32: 2e-4, torch.float16: 0.03, torch.bfloat16: 0.15}
 """By how much a token's log-probability may differ."""
@@ -233,47 +231,4 @@ def decoding_differs(
         worst = float((ours - expected)[likely].abs().max())
         if not worst <= tolerance:
             return f"decoding differs by {worst:.2g} a token"
-    return ""
-
-
-def company_differs(
-    generate: Callable[[Tensor, Tensor], Tensor],
-    device: torch.device,
-    dtype: torch.dtype,
-    vocabulary: int,
-    max_length: int,
-    *,
-    padded: bool,
-) -> str:
-    """Whether a text is continued otherwise beside another, perhaps longer one, than by itself.
-
-    `generate` gives, for tokens and mask (B, T), what follows: next-token scores (B, S, V), or
-    tokens (B, S) where scores cannot be had. `padded` fills the text up on its left, which states
-    of recurrent models may swallow.
-    """
-    rng = np.random.default_rng(2)
-    long = max(2, min(24, max_length // 2))
-    fill = long // 2 if padded else 0
-    texts = rng.integers(min(8, vocabulary // 2), vocabulary, (2, long))
-    tokens = torch.from_numpy(texts).to(device)
-    mask = torch.ones_like(tokens)
-    tokens[1, :fill] = mask[1, :fill] = 0
-    try:
-        with torch.inference_mode():
-            together = generate(tokens, mask)[1]
-            alone = generate(tokens[1:, fill:], mask[1:, fill:])[0]
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    if together.dim() == 1:
-        return "" if torch.equal(together, alone) else "other tokens follow"
-    for ours, theirs in zip(together, alone, strict=False):
-        expected = torch.log_softmax(theirs.float(), -1)
-        likely = expected.topk(min(50, len(expected))).indices
-        worst = float((torch.log_softmax(ours.float(), -1) - expected)[likely].abs().max())
-        if not worst <= TOLERANCE.get(dtype, 0.15):
-            return f"scores differ by {worst:.2g} a token"
-        if ours.argmax() != theirs.argmax():
-            break  # of two that are alike; what follows is another text
     return ""

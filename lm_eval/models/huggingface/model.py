@@ -17,7 +17,8 @@ from lm_eval.models.conventions import TextScores, Window, rolling_windows
 from lm_eval.models.huggingface.answering import Generator
 from lm_eval.models.huggingface.arguments import switch
 from lm_eval.models.huggingface.base import HuggingFaceModel
-from lm_eval.models.huggingface.check import Company, Ways, check_ways
+from lm_eval.models.huggingface.check import Ways, check_ways
+from lm_eval.models.huggingface.company import Company
 from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.loops import WithLoops
