@@ -79,6 +79,7 @@ def run_evaluation(
         if isinstance(run.model, str):
             identity = model_identity(run, lm) if store is None else store.identity
             results["settings"] = run.settings(secrets=False)
+            results["directory"] = str(Path.cwd())
             results["model_identity"] = json.loads(identity)
     return results
 
@@ -174,12 +175,15 @@ def open_store(run: RunConfig, lm: LM, folder: RunFolder | None) -> Iterator[Ans
 
 
 def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
-    """By which a later run knows whether it asks the same: configuration, data, prompts."""
+    """By which a later run knows whether it asks the same: configuration, data, prompts, and which
+    documents the prompts are of.
+    """
     return {
         "config": config_hash(task),
         # The rows alone: where they came from makes no difference.
         "data": hash_json(data.get("splits", data)),
         "prompts": prompts_hash(task.instances),
+        "documents": hash_json(sorted({request.doc_id for request in task.instances})),
     }
 
 

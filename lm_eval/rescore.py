@@ -140,7 +140,7 @@ def _store_of(folder: RunFolder, record: Mapping[str, Any]) -> Path:
 def _of_run(path: Path, wanted: Changes) -> _Answered:
     folder = RunFolder.find(path)
     record = folder.read()
-    run = _settings(record["settings"], wanted)
+    run = _settings(record["settings"], wanted, folder.path / NAME)
     manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
     with mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
@@ -166,7 +166,7 @@ def _of_run(path: Path, wanted: Changes) -> _Answered:
     return _Answered(run, loaded, numbers, state.get("think_end_token"), origin)
 
 
-def _settings(recorded: Mapping[str, Any], wanted: Changes) -> RunConfig:
+def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunConfig:
     """The run's settings with the changes; what was only predicted is scored now."""
     settings = {**recorded, **wanted.settings, "predict_only": False}
     settings["log_samples"] = bool(wanted.settings.get("log_samples"))
@@ -176,7 +176,7 @@ def _settings(recorded: Mapping[str, Any], wanted: Changes) -> RunConfig:
         before = settings.get("include_path") or []
         before = [before] if isinstance(before, str) else list(before)
         settings["include_path"] = [*before, *wanted.include_path]
-    return RunConfig(**settings)
+    return RunConfig.from_record(settings, where)
 
 
 def _find_answers(
@@ -267,7 +267,7 @@ def _of_logs(path: Path, wanted: Changes) -> _Answered:
         if isinstance(config.get(name), Mapping):
             settings[name] = config[name]
     settings["tasks"] = _names(logs, beside.get("group_subtasks") or {})
-    run = _settings(settings, wanted)
+    run = _settings(settings, wanted, path)
     recorded: dict[str, list[Recorded]] = {}
 
     def documents(name: str) -> list[Any]:

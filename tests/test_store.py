@@ -496,7 +496,7 @@ def test_results_name_hashes_timings_and_answers(lm_eval_command: Command, tmp_p
     lm_eval_command("run", *words, "--output_path", tmp_path / "out")
     (file,) = (tmp_path / "out" / "dummy").glob("results_*.json")
     results = json.loads(file.read_text())
-    assert set(results["hashes"]["demo_choice"]) == {"config", "data", "prompts"}
+    assert set(results["hashes"]["demo_choice"]) == {"config", "data", "prompts", "documents"}
     assert set(results["timings"]) == {
         "load_tasks",
         "load_model",

@@ -159,12 +159,20 @@ def run_and_save(
 
 @contextmanager
 def answers_kept(folder: Path | None) -> Iterator[None]:
-    """Tell, with an error in scoring, where the answers are; without a folder, make one."""
+    """Tell, with an error in scoring, where the answers are; without a folder, make one. Tell whoever
+    interrupts the run how it goes on.
+    """
     from lm_eval.errors import EvalError
     from lm_eval.results.files import keep_answers
+    from lm_eval.results.run_folder import NAME
 
     try:
         yield
+    except KeyboardInterrupt as stop:
+        if folder is None or not (folder / NAME).is_file():
+            raise
+        told = f"The answers so far are kept; `lm-eval resume {folder}` goes on from them."
+        raise KeyboardInterrupt(told) from stop
     except EvalError as error:
         if error.answers is None:
             raise

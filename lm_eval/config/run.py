@@ -247,6 +247,22 @@ class RunConfig:
         return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}
 
     @classmethod
+    def from_record(cls, settings: Mapping[str, Any], where: object) -> RunConfig:
+        """Settings as a run has recorded them (`settings`); `where` says in which file."""
+        unknown = [name for name in settings if name not in {f.name for f in fields(cls)}]
+        if unknown:
+            raise ConfigError(
+                f"{where}: its settings hold {', '.join(map(repr, unknown))}, which this version "
+                "does not know. Use the version of lm_eval that wrote it."
+            )
+        try:
+            return cls(**settings)
+        except EvalError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"{where}: its settings cannot be used ({error}).") from error
+
+    @classmethod
     def from_file(cls, path: str | Path, **overrides: Any) -> RunConfig:
         """Settings from a YAML file; what is given beside it wins."""
         file = load_yaml_file(path)

@@ -2,7 +2,9 @@
 
 One SQLite file in WAL mode, shared by as many runs and models as like. Answers are written a batch
 at a time, one row a batch: their keys in a blob, their values in another. A row is there whole or
-not at all, whatever kills the process; what a power cut can take is the last second.
+not at all, whatever kills the process. Commits do not wait for the disk; beside them the log is
+brought there once a second (`_Syncing`), so what a power cut can take is the last second. It cannot
+spoil the file: SQLite waits for the disk wherever the order of writing matters.
 
 On opening, one model's answers are read into a dictionary, so a look-up costs no query.
 """
@@ -12,8 +14,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sqlite3
-import time
+import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -30,8 +34,10 @@ logger = logging.getLogger(__name__)
 APPLICATION = 0x4C4D6576
 #: Of the layout. A file of a newer one is refused.
 FORMAT = 1
-#: Seconds between two commits that wait for the disk itself.
+#: Seconds after which an answer is on the disk itself.
 SYNC_EVERY = 1.0
+#: Bytes below which a disk counts as full: SQLite calls it by several names.
+_NO_SPACE = 64 * 1024
 
 _LAYOUT = f"""
 BEGIN IMMEDIATE;
@@ -56,10 +62,10 @@ class AnswerStore:
         self.path = Path(path)
         self.written = 0
         self._answers: dict[bytes, Any] = {}
-        self._synced = time.monotonic()
         self._read_up_to = 0
         self.identity = identity
         self._connection = _connect(self.path, read_only)
+        self._syncing = _Syncing(self.path)
         try:
             if not read_only:
                 with self._connection:
@@ -74,6 +80,9 @@ class AnswerStore:
         except sqlite3.Error as error:
             self._connection.close()
             raise _told(self.path, error) from error
+        except StoreError:
+            self._connection.close()
+            raise
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -87,7 +96,10 @@ class AnswerStore:
         for row, kind, keys, answers in rows:
             self._read_up_to = row
             cut = [keys[i : i + SIZE] for i in range(0, len(keys), SIZE)]
-            self._answers.update(zip(cut, _unpack(kind, answers), strict=True))
+            try:
+                self._answers.update(zip(cut, _unpack(kind, answers), strict=True))
+            except (ValueError, TypeError) as error:
+                raise _damaged(self.path, f"row {row}: {error}") from error
 
     def find(self, keys: Iterable[bytes | None]) -> list[Any]:
         """The answer for each key, or `MISSING`."""
@@ -98,20 +110,16 @@ class AnswerStore:
         """Write a batch of answers, all or none; on return they outlive this process."""
         if not keys:
             return
+        self._syncing.check()
         try:
-            now = time.monotonic()
-            # Each commit survives the process. Once a second it also waits for the disk.
-            level = "FULL" if now - self._synced > SYNC_EVERY else "NORMAL"
-            self._connection.execute(f"PRAGMA synchronous = {level}")
             with self._connection:
                 self._connection.execute(
                     "INSERT INTO answers VALUES (?, ?, ?, ?)",
                     (self._model, kind, b"".join(keys), _pack(kind, answers)),
                 )
-            if level == "FULL":
-                self._synced = now
         except sqlite3.Error as error:
             raise _told(self.path, error) from error
+        self._syncing.soon()
         self._answers.update(zip(keys, answers, strict=True))
         self.written += len(keys)
 
@@ -125,6 +133,7 @@ class AnswerStore:
         self._answers.clear()
 
     def close(self) -> None:
+        self._syncing.now()
         self._connection.close()
 
     def __enter__(self) -> AnswerStore:
@@ -139,6 +148,58 @@ class AnswerStore:
         self.close()
 
 
+class _Syncing:
+    """Brings the write-ahead log to the disk itself, beside the thread that writes it.
+
+    A second after the first answer that is not there yet, so that no pause of the model leaves an
+    answer where a power cut could take it. SQLite has no lock on that file which opening it another
+    time could break.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._log = store.with_name(f"{store.name}-wal")
+        self._timer: threading.Timer | None = None
+        self._failure: OSError | None = None
+        self._gone = False
+
+    def soon(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(SYNC_EVERY, self._sync)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def now(self) -> None:
+        """Wait for the disk, if anything is waiting for it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._sync()
+
+    def check(self) -> None:
+        """Say in the writing thread what went wrong beside it."""
+        if self._failure is not None:
+            raise _told(self._store, self._failure) from self._failure
+
+    def _sync(self) -> None:
+        self._timer = None  # what is written from here on needs another
+        try:
+            handle = os.open(self._log, os.O_RDWR)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:  # the log is in the store by now; or somebody removed both
+            if not self._store.exists() and not self._gone:
+                self._gone = True
+                logger.warning(
+                    "%s: was removed while the run is at work. It goes on, but its answers are "
+                    "not kept; the results will be written when it ends.",
+                    self._store,
+                )
+        except OSError as error:
+            self._failure = error
+
+
 def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
     try:
         if read_only:
@@ -151,11 +212,36 @@ def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
-    """Without leaving a trace; where nobody may write, no other process can be writing either."""
+    """Without changing anything.
+
+    Where we may write, SQLite needs to, for readers and writers to know of one another; it tidies
+    up after itself. Where nobody may, no other process can be writing either; then a log that a
+    killed run has left is read in a copy.
+    """
     if not path.is_file():
         raise StoreError(f"{path}: there is no store of answers.")
-    still = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True, timeout=60.0)
+    if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK):
+        return _connected(path, "rw")
+    log = path.with_name(f"{path.name}-wal")
+    if not log.is_file() or not log.stat().st_size:
+        return _connected(path, "ro&immutable=1")
+    with tempfile.TemporaryDirectory(prefix="lm_eval_store_") as folder:
+        for file in (path, log):
+            shutil.copyfile(file, Path(folder, file.name))
+        on_disk = _connected(Path(folder, path.name), "rw")
+        in_memory = sqlite3.connect(":memory:")
+        try:
+            on_disk.backup(in_memory)
+        finally:
+            on_disk.close()
+    return in_memory
+
+
+def _connected(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=60.0)
+    connection.execute("PRAGMA query_only = 1")
+    return connection
 
 
 def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sqlite3.Connection:
@@ -172,9 +258,9 @@ def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sql
             )
         if read_only:
             return connection
-        # Nothing here is worth waiting for the disk; the first answers that do take it along.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA journal_mode = WAL")
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        # Where the file system has no WAL, each commit must wait for the disk.
+        connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
         if empty:
             connection.executescript(_LAYOUT)
         return connection
@@ -189,19 +275,31 @@ def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sql
 def _told(path: Path, error: Exception) -> StoreError:
     """What went wrong with the file, and what can be done."""
     text = str(getattr(error, "strerror", None) or error)
-    if "full" in text or "No space" in text:
+    if "full" in text or "No space" in text or ("I/O" in text and _is_full(path.parent)):
         return StoreError(
             f"{path}: the disk is full. Every answer written so far is safe; make space and give "
             "the same command again to go on."
         )
-    if "malformed" in text or "not a database" in text or "disk image" in text:
-        return StoreError(
-            f"{path}: is damaged or no store of answers ({text}). Move it aside and run again, "
-            "or name another file."
-        )
+    damage = ("malformed", "not a database", "disk image", "no such table", "has no column")
+    if any(words in text for words in damage):
+        return _damaged(path, text)
     if "locked" in text:
         return StoreError(f"{path}: another process has been writing to it for a minute.")
     return StoreError(f"{path}: answers cannot be kept there ({text}).")
+
+
+def _damaged(path: Path, text: str) -> StoreError:
+    return StoreError(
+        f"{path}: is damaged or no store of answers ({text}). Move it aside and run again, "
+        "or name another file."
+    )
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _NO_SPACE
+    except OSError:
+        return False
 
 
 # -- how answers are written ------------------------------------------------------------------

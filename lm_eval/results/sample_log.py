@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import DataError, OutputError
-from lm_eval.results.names import sanitize_model_name
+from lm_eval.results.names import LONGEST, file_name
 from lm_eval.results.samples import sample_line
 from lm_eval.results.serialise import handle_non_serializable
 
@@ -144,9 +144,9 @@ def results_beside(log: Path) -> dict[str, Any]:
 
 def _task_name(log: Path, written: str) -> str:
     """The task's true name, where the file's could not spell it."""
-    if "__" in written:
+    if "__" in written or len(written.encode(errors="replace")) >= LONGEST - 3:
         for name in results_beside(log).get("configs", {}):
-            if sanitize_model_name(name) == written:
+            if file_name(name) == written:
                 return str(name)
     return written
 

@@ -33,6 +33,7 @@ EvalResults = TypedDict(
         "usage": dict[str, int],
         # how it was run, and all that is needed to run it again
         "settings": dict[str, Any],
+        "directory": str,
         "model_identity": dict[str, Any],
         "scored_from": dict[str, Any],
         "config": dict[str, Any],
