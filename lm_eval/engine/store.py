@@ -133,8 +133,8 @@ class AnswerStore:
         self._answers.clear()
 
     def close(self) -> None:
+        self._connection.close()  # the last to close brings the log into the file
         self._syncing.now()
-        self._connection.close()
 
     def __enter__(self) -> AnswerStore:
         return self
