@@ -25,7 +25,8 @@ from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.engine.places import places_of
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.store import AnswerStore
-from lm_eval.errors import ConfigError, EvalError
+from lm_eval.errors import EvalError
+from lm_eval.integrity import check_integrity
 from lm_eval.models.create import create_model
 from lm_eval.models.identity import model_identity
 from lm_eval.preparation import (
@@ -47,10 +48,6 @@ from lm_eval.tasks.manager import TaskDict, TaskManager
 logger = logging.getLogger(__name__)
 
 
-#: Settings of the published harness that no part of this version answers to yet.
-NOT_YET = ("check_integrity",)
-
-
 def run_evaluation(
     run: RunConfig, task_manager: TaskManager | None = None, folder: RunFolder | None = None
 ) -> EvalResults | None:
@@ -60,15 +57,14 @@ def run_evaluation(
     there is not asked again.
     """
     started, stages = time.time(), Stages()
-    for name in NOT_YET:
-        if getattr(run, name):
-            raise ConfigError(f"{name} is not part of this version yet; run without it.")
     plant_seeds(run.seed)
     manager = task_manager or TaskManager(
         include_path=run.include_path, metadata=run.metadata_of_tasks
     )
     with stages("load_tasks"), mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
+        if run.check_integrity:
+            check_integrity(run.task_list, manager, loaded["tasks"], run.seed.fewshot)
     with stages("load_model"):
         lm = create_model(run)
     plant_seeds(run.seed)

@@ -39,17 +39,18 @@ MAY_USE = {
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
     "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters"},
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
+    "integrity": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "scoring", "results"},
     "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks"},
     "evaluator": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "engine", "models", "scoring", "results"},
+    | {"tasks", "preparation", "integrity", "engine", "models", "scoring", "results"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "scoring", "results", "evaluator"},
     "loggers": FOUNDATION | {"config", "results"},
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "models", "evaluator", "rescore", "results", "loggers"},
+    | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"},
 }
 
 #: Windows: modules that only show what lives elsewhere.

@@ -315,9 +315,6 @@ def test_a_store_that_cannot_be_used_stops_the_command_and_stays(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = shutil.copytree(demo_run, tmp_path / "copy")
-    record = json.loads((out / "demo" / "run.json").read_text())
-    record["settings"]["output_path"] = str(out)
-    (out / "demo" / "run.json").write_text(json.dumps(record))
     store = out / "demo" / "answers.sqlite"
     spoil(store)
     before = store.read_bytes()

@@ -159,8 +159,9 @@ def run_and_save(
 
 @contextmanager
 def answers_kept(folder: Path | None) -> Iterator[None]:
-    """Tell, with an error in scoring, where the answers are; without a folder, make one. Tell whoever
-    interrupts the run how it goes on.
+    """Tell, with an error in scoring, where the answers are; without a folder, make one.
+
+    Tell whoever interrupts the run how it goes on.
     """
     from lm_eval.errors import EvalError
     from lm_eval.results.files import keep_answers

@@ -111,9 +111,9 @@ def _filters(given: list[str]) -> list[Any]:
 
 def _go_where_it_was_run(source: Path) -> None:
     """A run's folder says where that was; sample logs by themselves do not."""
-    from lm_eval.results.run_folder import NAME, RunFolder
+    from lm_eval.results.run_folder import RunFolder
 
-    if source.is_dir() and any((p / NAME).is_file() for p in (source, *source.iterdir())):
+    if RunFolder.all_in(source):
         RunFolder.find(source).go_where_it_was_run()
 
 

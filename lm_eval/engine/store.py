@@ -3,8 +3,8 @@
 One SQLite file in WAL mode, shared by as many runs and models as like. Answers are written a batch
 at a time, one row a batch: their keys in a blob, their values in another. A row is there whole or
 not at all, whatever kills the process. Commits do not wait for the disk; beside them the log is
-brought there once a second (`_Syncing`), so what a power cut can take is the last second. It cannot
-spoil the file: SQLite waits for the disk wherever the order of writing matters.
+brought there once a second (`syncing.py`), so what a power cut can take is the last second. It
+cannot spoil the file: SQLite waits for the disk wherever the order of writing matters.
 
 On opening, one model's answers are read into a dictionary, so a look-up costs no query.
 """
@@ -17,7 +17,6 @@ import os
 import shutil
 import sqlite3
 import tempfile
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from lm_eval.engine.keys import SIZE
+from lm_eval.engine.syncing import Syncing
 from lm_eval.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 APPLICATION = 0x4C4D6576
 #: Of the layout. A file of a newer one is refused.
 FORMAT = 1
-#: Seconds after which an answer is on the disk itself.
-SYNC_EVERY = 1.0
 #: Bytes below which a disk counts as full: SQLite calls it by several names.
 _NO_SPACE = 64 * 1024
 
@@ -65,7 +63,7 @@ class AnswerStore:
         self._read_up_to = 0
         self.identity = identity
         self._connection = _connect(self.path, read_only)
-        self._syncing = _Syncing(self.path)
+        self._syncing = Syncing(self.path)
         try:
             if not read_only:
                 with self._connection:
@@ -110,14 +108,14 @@ class AnswerStore:
         """Write a batch of answers, all or none; on return they outlive this process."""
         if not keys:
             return
-        self._syncing.check()
         try:
+            self._syncing.check()
             with self._connection:
                 self._connection.execute(
                     "INSERT INTO answers VALUES (?, ?, ?, ?)",
                     (self._model, kind, b"".join(keys), _pack(kind, answers)),
                 )
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise _told(self.path, error) from error
         self._syncing.soon()
         self._answers.update(zip(keys, answers, strict=True))
@@ -146,58 +144,6 @@ class AnswerStore:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class _Syncing:
-    """Brings the write-ahead log to the disk itself, beside the thread that writes it.
-
-    A second after the first answer that is not there yet, so that no pause of the model leaves an
-    answer where a power cut could take it. SQLite has no lock on that file which opening it another
-    time could break.
-    """
-
-    def __init__(self, store: Path) -> None:
-        self._store = store
-        self._log = store.with_name(f"{store.name}-wal")
-        self._timer: threading.Timer | None = None
-        self._failure: OSError | None = None
-        self._gone = False
-
-    def soon(self) -> None:
-        if self._timer is None:
-            self._timer = threading.Timer(SYNC_EVERY, self._sync)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def now(self) -> None:
-        """Wait for the disk, if anything is waiting for it."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._sync()
-
-    def check(self) -> None:
-        """Say in the writing thread what went wrong beside it."""
-        if self._failure is not None:
-            raise _told(self._store, self._failure) from self._failure
-
-    def _sync(self) -> None:
-        self._timer = None  # what is written from here on needs another
-        try:
-            handle = os.open(self._log, os.O_RDWR)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        except FileNotFoundError:  # the log is in the store by now; or somebody removed both
-            if not self._store.exists() and not self._gone:
-                self._gone = True
-                logger.warning(
-                    "%s: was removed while the run is at work. It goes on, but its answers are "
-                    "not kept; the results will be written when it ends.",
-                    self._store,
-                )
-        except OSError as error:
-            self._failure = error
 
 
 def _connect(path: Path, read_only: bool) -> sqlite3.Connection:

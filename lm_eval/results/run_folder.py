@@ -55,18 +55,25 @@ class RunFolder:
     def find(cls, path: str | Path) -> RunFolder:
         """The run in a folder or in a folder of it: the last one begun where there are several."""
         root = Path(path)
-        try:
-            if not root.is_dir():
-                raise OutputError(f"{root}: there is no such folder.")
-            found = [root, *sorted(p for p in root.iterdir() if p.is_dir())]
-            runs = [cls(folder) for folder in found if (folder / NAME).is_file()]
-        except PermissionError as error:
-            raise OutputError(f"{error.filename}: may not be read ({error.strerror}).") from error
+        if not root.is_dir():
+            raise OutputError(f"{root}: there is no such folder.")
+        runs = cls.all_in(root)
         if not runs:
             raise OutputError(
                 f"{root}: holds no run ({NAME}). A run leaves one where its --output_path points."
             )
         return max(runs, key=lambda run: run.read().get("begun", 0.0))
+
+    @classmethod
+    def all_in(cls, root: Path) -> list[RunFolder]:
+        """The runs in a folder and in the folders of it; none where there is no folder."""
+        try:
+            found = [root, *sorted(p for p in root.iterdir() if p.is_dir())]
+            return [cls(folder) for folder in found if (folder / NAME).is_file()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except PermissionError as error:
+            raise OutputError(f"{error.filename}: may not be read ({error.strerror}).") from error
 
     @property
     def answers(self) -> Path:
