@@ -1,0 +1,99 @@
+"""Results of the tasks that are finished, while the model is still at work on others.
+
+Requests of all tasks are put to the model together, in an order of its own; which task is finished
+shows in the store, as the answers come. Its numbers go to a file of the run's folder then. They are
+made from copies, and again at the end: what is being asked is never touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from lm_eval.api.task import Task
+from lm_eval.engine.keys import request_keys
+from lm_eval.engine.places import repeated
+from lm_eval.engine.store import MISSING, AnswerStore
+from lm_eval.results.schema import EvalResults
+from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.scoring import TaskScores, score
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that a run must have lasted; a shorter one has its results soon enough.
+AT_LEAST = 1.0
+#: The most of a run's time that may go into this.
+SHARE = 0.02
+
+
+class Interim:
+    """Listens to a store, and writes the rows of every task whose answers are all there."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task],
+        numbers: Mapping[str, Sequence[int]],
+        store: AnswerStore,
+        seed: object,
+        write: Callable[[EvalResults], None],
+        doubt: Doubt,
+        think_end_token: object = None,
+    ) -> None:
+        self._tasks, self._numbers, self._store, self._write = tasks, numbers, store, write
+        self._doubt, self._think_end_token = doubt, think_end_token
+        self._keys = {n: request_keys(repeated(t.instances), seed) for n, t in tasks.items()}
+        #: By key the tasks that wait for it, and by task for how many it waits.
+        self._waiting: dict[bytes | None, list[str]] = {}
+        self._left: dict[str, int] = {}
+        for name, keys in self._keys.items():
+            missing = {
+                k for k, given in zip(keys, store.find(keys), strict=True) if given is MISSING
+            }
+            self._left[name] = len(missing)
+            for key in missing:
+                self._waiting.setdefault(key, []).append(name)
+        self._finished = [name for name, left in self._left.items() if not left]
+        self._scores: dict[str, TaskScores] = {}
+        self._begun, self._spent = time.monotonic(), 0.0
+
+    def note(self, keys: Sequence[bytes]) -> None:
+        """Answers to these have come."""
+        for key in keys:
+            for name in self._waiting.pop(key, ()):
+                self._left[name] -= 1
+                if not self._left[name]:
+                    self._finished.append(name)
+        if self._finished and self._is_worth_it():
+            start = time.monotonic()
+            self._score_finished()
+            self._spent += time.monotonic() - start
+
+    def _is_worth_it(self) -> bool:
+        """Not where all are finished, and the results themselves are about to be made."""
+        lasted = time.monotonic() - self._begun
+        return any(self._left.values()) and lasted > AT_LEAST and self._spent <= SHARE * lasted
+
+    def _score_finished(self) -> None:
+        finished, self._finished = self._finished, []
+        for name in finished:
+            try:
+                self._scores[name] = self._scored(name)
+            except Exception as error:  # it will be told at the end, when nothing is lost by it
+                logger.warning("%s Whatever is left is asked first.", error)
+        try:
+            self._write(summarise(self._scores, {}, self._doubt, keep_samples=False))
+        except Exception as error:
+            logger.warning("no results of the tasks that are finished by now: %s", error)
+
+    def _scored(self, name: str) -> TaskScores:
+        task = copy.copy(self._tasks[name])
+        answers = iter(self._store.find(self._keys[name]))
+        task._instances = []
+        for request in self._tasks[name].instances:
+            answered = copy.copy(request)
+            answered.resps = [next(answers) for _ in range(request.repeats or 1)]
+            answered.filtered_resps = {}
+            task._instances.append(answered)
+        return score(task, self._numbers.get(name), self._think_end_token)
