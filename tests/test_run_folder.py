@@ -207,6 +207,18 @@ def test_a_folder_that_may_not_be_read_is_named(
         RunFolder.find(tmp_path)
 
 
+def test_a_record_with_a_secret_is_for_its_owner_alone(run: Any) -> None:
+    for words, mode in ((("--output_path", "a"), 0o644), (("--model_args", "api_key=x"), 0o600)):
+        umask = os.umask(0o022)
+        try:
+            assert run("--output_path", "a", *words) == 0
+        finally:
+            os.umask(umask)
+        assert Path("a/dummy/run.json").stat().st_mode & 0o777 == mode
+    assert "api_key" in Path("a/dummy/run.json").read_text()  # `resume` needs nothing else
+    assert "api_key" not in latest_results(Path("a")).read_text()
+
+
 def test_a_folder_removed_under_a_run_leaves_no_half_record(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "out")
     settings: dict[str, Any] = {"model": "dummy"}

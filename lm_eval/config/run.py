@@ -78,6 +78,11 @@ _TABLES = (
 )
 
 
+def has_secrets(settings: Mapping[str, Any]) -> bool:
+    """Whether recorded settings hold a secret in one of their tables."""
+    return any(SECRETS & set(settings.get(name) or ()) for name in _TABLES)
+
+
 @dataclass
 class RunConfig:
     """Everything one evaluation is told. Names are those of the command line's options."""

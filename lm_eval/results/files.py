@@ -95,10 +95,11 @@ def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, private: bool = False) -> Iterator[BinaryIO]:
     """A file to write that takes its name when it is whole: a reader sees all of it or none.
 
     It is on the disk before it takes the name, or a power cut could leave the name with nothing.
+    A private one may be read by nobody else.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -107,18 +108,19 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             yield file
         with temporary.open("rb+") as written:  # whoever wrote it may have closed it
             os.fsync(written.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        if not private:
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_atomically(path: Path, parts: Iterable[str]) -> None:
+def write_atomically(path: Path, parts: Iterable[str], private: bool = False) -> None:
     """Write text, wholly or not at all."""
-    with atomic_file(path) as file:
+    with atomic_file(path, private) as file:
         # Half of a character pair cannot be written as UTF-8; JSON can spell it.
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from lm_eval.config.run import has_secrets
 from lm_eval.errors import OutputError
 from lm_eval.results.files import atomic_file, write_atomically
 from lm_eval.results.names import file_name
@@ -121,13 +122,14 @@ class RunFolder:
         return dict(content)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        self._write(NAME, {"format": FORMAT, **record})
+        """The record; for its owner alone where the settings hold what opens the model's door."""
+        self._write(NAME, {"format": FORMAT, **record}, private=has_secrets(record["settings"]))
 
-    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+    def _write(self, name: str, content: Mapping[str, Any], private: bool = False) -> None:
         text = json.dumps(content, indent=2, default=handle_non_serializable, ensure_ascii=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path / name, [text])
+            write_atomically(self.path / name, [text], private=private)
         except OSError as error:
             raise self._not_recorded(error) from error
 
