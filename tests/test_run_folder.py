@@ -230,6 +230,24 @@ def test_a_folder_removed_under_a_run_leaves_no_half_record(tmp_path: Path) -> N
     assert not list(folder.path.iterdir())
 
 
+def test_results_that_cannot_be_written_are_not_lost(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    from lm_eval.results import files
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_log", full)
+        assert run("--output_path", "out", "--log_samples") == 2
+    said = capsys.readouterr().err
+    assert "writing the results failed (No space left on device). Every answer is kept" in said
+    assert main(["resume", "out"]) == 0
+    assert "12 of 12 answers were there already" in capsys.readouterr().err
+    assert len(list(Path("out/dummy").glob("samples_*"))) == 1
+
+
 def test_whoever_interrupts_a_run_is_told_how_it_goes_on(tmp_path: Path) -> None:
     words = ("run", "--model", "demo", "--tasks", "demo_sums", "--output_path", "out")
     process = subprocess.Popen(

@@ -222,8 +222,8 @@ class RunFolder:
         """Remove what a run that was killed had begun to write; while we hold the folder, nobody
         is writing it.
         """
-        for name in (NAME, PLAN, PARTIAL):
-            for stale in self.path.glob(f".{name}.*"):
+        for begun in (f".{NAME}.*", f".{PLAN}.*", ".results_*.json.*", ".samples_*_*.*"):
+            for stale in self.path.glob(begun):
                 stale.unlink(missing_ok=True)
 
     def _clean(self, made: Sequence[Path]) -> None:
@@ -257,7 +257,10 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What is not as it was when the run was begun, in words."""
     found = []
     if now.get("model") is not None and before.get("model") not in (None, now["model"]):
-        found.append("the model is another one or was changed: its answers are asked for anew")
+        what = _other_parts(before["model"], now["model"])
+        found.append(
+            f"the model is another one or was changed{what}: its answers are asked for anew"
+        )
     for name, task in now["tasks"].items():
         old = before.get("tasks", {}).get(name)
         if old is None:
@@ -269,3 +272,13 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         if changed:
             found.append(f"task {name}: changed since: {', '.join(changed)}")
     return found
+
+
+def _other_parts(before: str, now: str) -> str:
+    """Which parts of a model's identity are others, in brackets."""
+    try:
+        one, two = json.loads(before), json.loads(now)
+        parts = [part for part in {**one, **two} if one.get(part) != two.get(part)]
+    except (ValueError, TypeError, AttributeError):  # of another version's making
+        return ""
+    return f" ({', '.join(parts)})"
