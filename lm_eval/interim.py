@@ -11,12 +11,12 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from lm_eval.api.task import Task
 from lm_eval.engine.keys import request_keys
 from lm_eval.engine.places import repeated
 from lm_eval.engine.store import MISSING, AnswerStore
-from lm_eval.results.schema import EvalResults
 from lm_eval.results.summarise import Doubt, summarise
 from lm_eval.scoring import TaskScores, score
 
@@ -37,7 +37,7 @@ class Interim:
         numbers: Mapping[str, Sequence[int]],
         store: AnswerStore,
         seed: object,
-        write: Callable[[EvalResults], None],
+        write: Callable[[Mapping[str, Any]], None],
         doubt: Doubt,
         think_end_token: object = None,
     ) -> None:
@@ -55,7 +55,7 @@ class Interim:
             for key in missing:
                 self._waiting.setdefault(key, []).append(name)
         self._finished = [name for name, left in self._left.items() if not left]
-        self._scores: dict[str, TaskScores] = {}
+        self._results: dict[str, Any] = {}
         self._begun, self._spent = time.monotonic(), 0.0
 
     def note(self, keys: Sequence[bytes]) -> None:
@@ -79,13 +79,22 @@ class Interim:
         finished, self._finished = self._finished, []
         for name in finished:
             try:
-                self._scores[name] = self._scored(name)
+                self._add(summarise({name: self._scored(name)}, {}, self._doubt, False))
             except Exception as error:  # it will be told at the end, when nothing is lost by it
                 logger.warning("%s Whatever is left is asked first.", error)
         try:
-            self._write(summarise(self._scores, {}, self._doubt, keep_samples=False))
-        except Exception as error:
+            if self._results:
+                self._write(self._results)
+        except OSError as error:
             logger.warning("no results of the tasks that are finished by now: %s", error)
+
+    def _add(self, results: Mapping[str, Any]) -> None:
+        """One task's rows to those of the others; its requests need not be kept for that."""
+        for key, value in results.items():
+            if isinstance(value, dict):
+                self._results.setdefault(key, {}).update(value)
+            else:
+                self._results[key] = value
 
     def _scored(self, name: str) -> TaskScores:
         task = copy.copy(self._tasks[name])
