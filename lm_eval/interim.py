@@ -43,37 +43,43 @@ class Interim:
     ) -> None:
         self._tasks, self._numbers, self._store, self._write = tasks, numbers, store, write
         self._doubt, self._think_end_token = doubt, think_end_token
-        self._keys = {n: request_keys(repeated(t.instances), seed) for n, t in tasks.items()}
+        self._seed = seed
+        self._keys: dict[str, list[bytes | None]] = {}
         #: By key the tasks that wait for it, and by task for how many it waits.
         self._waiting: dict[bytes | None, list[str]] = {}
         self._left: dict[str, int] = {}
-        for name, keys in self._keys.items():
-            missing = {
-                k for k, given in zip(keys, store.find(keys), strict=True) if given is MISSING
-            }
-            self._left[name] = len(missing)
-            for key in missing:
-                self._waiting.setdefault(key, []).append(name)
-        self._finished = [name for name, left in self._left.items() if not left]
+        self._finished: list[str] = []
         self._results: dict[str, Any] = {}
         self._begun, self._spent = time.monotonic(), 0.0
 
     def note(self, keys: Sequence[bytes]) -> None:
         """Answers to these have come."""
+        lasted = time.monotonic() - self._begun
+        if lasted < AT_LEAST:
+            return
+        if not self._keys:
+            self._look_around()
         for key in keys:
             for name in self._waiting.pop(key, ()):
                 self._left[name] -= 1
                 if not self._left[name]:
                     self._finished.append(name)
-        if self._finished and self._is_worth_it():
+        # Where all are finished, the results themselves are about to be made.
+        if self._finished and any(self._left.values()) and self._spent <= SHARE * lasted:
             start = time.monotonic()
             self._score_finished()
             self._spent += time.monotonic() - start
 
-    def _is_worth_it(self) -> bool:
-        """Not where all are finished, and the results themselves are about to be made."""
-        lasted = time.monotonic() - self._begun
-        return any(self._left.values()) and lasted > AT_LEAST and self._spent <= SHARE * lasted
+    def _look_around(self) -> None:
+        """What each task still waits for: of a run that is soon over, nobody asks."""
+        for name, task in self._tasks.items():
+            keys = self._keys[name] = request_keys(repeated(task.instances), self._seed)
+            answers = zip(keys, self._store.find(keys), strict=True)
+            missing = {key for key, given in answers if given is MISSING}
+            self._left[name] = len(missing)
+            for key in missing:
+                self._waiting.setdefault(key, []).append(name)
+        self._finished = [name for name, left in self._left.items() if not left]
 
     def _score_finished(self) -> None:
         finished, self._finished = self._finished, []
