@@ -107,6 +107,7 @@ def test_a_model_in_a_relative_folder_is_found_from_anywhere(
         shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
         assert main([word, "../out"]) == 2
         assert "Go to the folder from which ./model is the model" in capsys.readouterr().err
+    assert main(["score", "../out"]) == 0  # which needs no model
 
 
 @pytest.mark.parametrize("name", [".", ".."])

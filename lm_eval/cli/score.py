@@ -114,7 +114,7 @@ def _go_where_it_was_run(source: Path) -> None:
     from lm_eval.results.run_folder import RunFolder
 
     if RunFolder.all_in(source):
-        RunFolder.find(source).go_where_it_was_run()
+        RunFolder.find(source).go_where_it_was_run(for_model=False)
 
 
 def _report(run: RunConfig, results: EvalResults, output: Path | None, samples_format: str) -> None:

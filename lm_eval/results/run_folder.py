@@ -140,10 +140,10 @@ class RunFolder:
             f"{self.path}: the run cannot be recorded there ({error.strerror or error}){remedy}."
         )
 
-    def go_where_it_was_run(self) -> None:
+    def go_where_it_was_run(self, for_model: bool = True) -> None:
         """Settings may hold paths relative to where the command was first given."""
         record = self.read()
-        arguments = record["settings"].get("model_args") or {}
+        arguments = (record["settings"].get("model_args") or {}) if for_model else {}
         go_where_it_was_run(record["directory"], arguments, record["state"].get("model"))
 
     def begin(self, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
