@@ -40,17 +40,19 @@ MAY_USE = {
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
     "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters"},
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
+    "interim": FOUNDATION | TASK_CONTRACTS | {"engine", "scoring", "results"},
+    "integrity": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "scoring", "results"},
     "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks"},
     "evaluator": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "engine", "models", "scoring", "results"},
+    | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "scoring", "results", "evaluator"},
     "loggers": FOUNDATION | {"config", "results"},
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "models", "evaluator", "rescore", "results", "loggers"},
+    | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"},
 }
 
 #: Windows: modules that only show what lives elsewhere.

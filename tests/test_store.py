@@ -51,6 +51,9 @@ def test_every_part_of_a_request_is_part_of_its_key() -> None:
         key("loglikelihood", "", "ab"),
         key("loglikelihood", "a", "b", repeat=1),
         key("loglikelihood", "a", "b", repeat=2),
+        key("loglikelihood", "a", "b", "c"),
+        key("loglikelihood", "a", "bc", ""),
+        key("loglikelihood", "a", "", "bc"),
         key("loglikelihood_rolling", "a"),
         key("loglikelihood_rolling", "ab"),
         key("generate_until", "a", GREEDY),
@@ -448,11 +451,14 @@ def test_a_second_run_on_a_folder_is_refused(lm_eval_command: Command, tmp_path:
 def test_what_a_killed_run_had_begun_to_write_is_swept_away(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "out")
     folder.path.mkdir()
-    for name in (".run.json.x7", ".plan.npz.ab", ".results_partial.json.1", ".mine", "kept.json"):
+    stale = (".run.json.x7", ".plan.npz.ab", ".results_partial.json.1", ".results_2026.json.q")
+    stale = (*stale, ".samples_t_2026-01-01T.jsonl.a_b")
+    for name in (*stale, ".mine", "kept.json", "samples_t_2026-01-01T.jsonl"):
         (folder.path / name).write_text("half")
     with folder.held():
         pass
-    assert sorted(p.name for p in folder.path.iterdir()) == [".mine", "kept.json", "run.lock"]
+    left = [".mine", "kept.json", "run.lock", "samples_t_2026-01-01T.jsonl"]
+    assert sorted(p.name for p in folder.path.iterdir()) == left
 
 
 def test_repeats_reported_in_another_order_are_kept_as_they_are_returned(tmp_path: Path) -> None:
@@ -488,7 +494,7 @@ def test_a_change_since_the_last_run_is_said(
     said = lm_eval_command(*words, "--fresh").stderr
     assert "already" not in said
     said = lm_eval_command(*words, "--model_args", "x=1").stderr
-    assert "the model is another one" in said
+    assert "the model is another one or was changed (arguments): its answers" in said
 
 
 def test_results_name_hashes_timings_and_answers(lm_eval_command: Command, tmp_path: Path) -> None:
@@ -496,7 +502,7 @@ def test_results_name_hashes_timings_and_answers(lm_eval_command: Command, tmp_p
     lm_eval_command("run", *words, "--output_path", tmp_path / "out")
     (file,) = (tmp_path / "out" / "dummy").glob("results_*.json")
     results = json.loads(file.read_text())
-    assert set(results["hashes"]["demo_choice"]) == {"config", "data", "prompts"}
+    assert set(results["hashes"]["demo_choice"]) == {"config", "data", "prompts", "documents"}
     assert set(results["timings"]) == {
         "load_tasks",
         "load_model",
