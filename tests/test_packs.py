@@ -41,7 +41,7 @@ def test_a_folder_is_added_listed_used_and_removed(
     added = lm_eval_command("packs", "add", published)
     assert added.returncode == 0, added.stderr
     assert "theirs: 2 tasks and groups" in added.stdout
-    assert "theirs:demo_choice is the pack's" in added.stdout
+    assert "theirs:demo_choice is this pack's" in added.stdout
     assert not (tmp_path / "packs" / "theirs" / "tasks" / "big.py").exists()
     assert "theirs" in lm_eval_command("packs", "ls").stdout
     (listed,) = json.loads(lm_eval_command("packs", "ls", "--json").stdout)
@@ -105,7 +105,7 @@ def test_a_pack_is_fetched_anew(published: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("nowhere", "is no pack: give pypi:"),
+        ("nowhere", "there is no such file or folder. Give pypi:"),
         ("{tmp}/theirs/lm_eval/models", "there are no task files"),
         ("{tmp}/theirs/lm_eval/models/big.py", "neither a folder nor a zip"),
         ("{tmp}/theirs --name theirs2 --hash sha256:0", "was expected. Nothing was added"),

@@ -169,9 +169,7 @@ class Builder:
 
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
         file = file_of(entry)
-        if (pack := packs.pack_of(entry.path)) is not None:
-            packs.trust(file.path)
-            offer_as_package(pack.tasks)
+        _trust(file)
         try:
             values = self.configure(entry, file, overrides)
             make = values.pop("class", None)
@@ -298,6 +296,7 @@ class _GroupFile:
     @classmethod
     def load(cls, entry: Entry, chain: tuple[str, ...] = ()) -> _GroupFile:
         file = file_of(entry)
+        _trust(file)
         try:
             return cls._of(entry.name, file, resolve_functions(file.values), chain)
         except EvalError as error:
@@ -355,6 +354,14 @@ class _GroupFile:
             raise ConfigError(
                 f"{self.where(number)}: groups hold one another in a circle: {chain}."
             )
+
+
+def _trust(file: YamlFile) -> None:
+    """Before code of a pack runs, its files are checked, and its neighbours can be imported."""
+    pack = packs.pack_of(file.path)
+    if pack is not None:
+        packs.trust(pack, {file.path, *(source.file for source in file.sources.values())})
+        offer_as_package(pack.tasks)
 
 
 def _place(error: EvalError, file: YamlFile) -> str:
