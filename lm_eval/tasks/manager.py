@@ -79,12 +79,20 @@ class TaskManager:
         return self._named(Kind.TAG)
 
     def _named(self, *kinds: Kind) -> list[str]:
-        return sorted(name for name, entry in self._index.items() if entry.kind in kinds)
+        return [entry.name for entry in _of_kind(self._index, *kinds)]
 
     def match_tasks(self, task_list: Iterable[str]) -> list[str]:
         """The known names that some patterns (`mmlu_*`) match."""
         patterns = [task_list] if isinstance(task_list, str) else list(task_list)
         return sorted({n for p in patterns for n in fnmatch.filter(self._index, p)})
+
+    def search(self, text: str, *kinds: Kind) -> list[Entry]:
+        """Everything of some kinds whose name holds a text; `pack:text` looks into a pack."""
+        pack, mark, inside = text.partition(packs.PACK_MARK)
+        if mark and pack in self._packs:
+            found = _of_kind(self._packs[pack], *kinds)
+            return [entry for entry in found if inside in entry.name]
+        return [entry for entry in _of_kind(self._index, *kinds) if text in entry.name]
 
     def list_all_tasks(
         self,
@@ -93,14 +101,11 @@ class TaskManager:
         list_subtasks: bool = True,
         search: str = "",
     ) -> str:
-        """Tables of what there is, and where; of the names that hold the text `search` alone."""
-
-        def having(names: list[str]) -> list[Entry]:
-            return [self._index[name] for name in names if search in name]
-
-        groups = [[e.name, _location(e)] for e in having(self.all_groups)]
-        tags = [[e.name] for e in having(self.all_tags)]
-        tasks = [[e.name, _location(e), e.output_type or ""] for e in having(self.all_subtasks)]
+        """Tables of what there is, and where; with `search`, of what that finds alone."""
+        groups = [[e.name, _location(e)] for e in self.search(search, Kind.GROUP)]
+        tags = [[e.name] for e in self.search(search, Kind.TAG)]
+        singles = self.search(search, Kind.TASK, Kind.PY_TASK)
+        tasks = [[e.name, _location(e), e.output_type or ""] for e in singles]
         tables = [
             (list_groups, ["Group", "Config Location"], groups),
             (list_tags, ["Tag"], tags),
@@ -174,7 +179,7 @@ class TaskManager:
         path, _, format_name = spec.rpartition(FORMAT_MARK)
         if path.endswith((".yaml", ".yml")):
             return builder.build(_entry_of_file(Path(path).expanduser()), {FORMAT: format_name})
-        return [item for entry in self._find(spec, index) for item in builder.build(entry)]
+        return [item for entry in self._find(spec, pack) for item in builder.build(entry)]
 
     def _parted(self, name: str) -> tuple[str, str]:
         """`pack:name` in its parts; the first is empty for what is looked for everywhere."""
@@ -205,14 +210,15 @@ class TaskManager:
         """What a name, a pattern of names, or a path leads to, found but not built."""
         pack, name = self._parted(name)
         index = self._packs.get(pack, self._index)
-        return [index[_base(name)]] if _base(name) in index else self._find(name, index)
+        return [index[_base(name)]] if _base(name) in index else self._find(name, pack)
 
-    def _find(self, name: str, index: Index) -> list[Entry]:
-        """What a pattern of names or a path leads to.
+    def _find(self, name: str, pack: str) -> list[Entry]:
+        """What a pattern of names (in a pack, its own alone) or a path leads to.
 
         A folder stands for the task files right in it, but names that match go before a folder
         that happens to be called so too.
         """
+        index = self._packs.get(pack, self._index)
         path = Path(name).expanduser()
         if path.is_file() or (path.suffix in (".yaml", ".yml") and not glob.has_magic(name)):
             return [_entry_of_file(path)]
@@ -222,7 +228,7 @@ class TaskManager:
         files = sorted(path.glob("*.yaml")) if path.is_dir() else _files_like(path)
         found = [entry for file in files if (entry := _entry_in(file)) is not None]
         if not found:
-            raise unknown_task(name, index)
+            raise unknown_task(name, index, pack)
         return found
 
     def load_task_or_group(self, task_list: Any) -> dict[Any, Any]:
@@ -231,6 +237,10 @@ class TaskManager:
         for item in self._build_all(task_list):
             nested |= _nested(item)
         return nested
+
+
+def _of_kind(index: Index, *kinds: Kind) -> list[Entry]:
+    return [entry for _, entry in sorted(index.items()) if entry.kind in kinds]
 
 
 def _base(name: str) -> str:
@@ -245,10 +255,16 @@ def _location(entry: Entry) -> str:
     return entry.path.removeprefix(_OUTSIDE) if entry.path.startswith(_INSIDE) else entry.path
 
 
-def unknown_task(name: str, index: Index) -> UnknownNameError:
+def unknown_task(name: str, index: Index, pack: str = "") -> UnknownNameError:
+    if pack:
+        return UnknownNameError(
+            f"the pack {pack} has no task, group or tag {name!r}.{suggestion(name, index)} "
+            f"`lm-eval ls tasks {pack}:` lists all it has."
+        )
     return UnknownNameError(
         f"there is no task, group or tag {name!r}.{suggestion(name, index)} "
-        "`lm-eval ls tasks` lists them all; --include_path DIR adds a folder of your own."
+        "`lm-eval ls tasks` lists them all; --include_path DIR adds a folder of your own, `lm-eval "
+        "packs add SOURCE` what others have published."
     )
 
 
