@@ -457,3 +457,25 @@ class _Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, *_: object) -> None:
         if name.partition(".")[0] in ("sympy", "word2number", "jieba"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_measures_that_transformers_has_lost_are_stood_in_for(
+    lm_eval_command: Command, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = Folder(tmp_path / "lost")
+    lost.write("transformers/__init__.py", "")
+    lost.write("transformers/data/__init__.py", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(lost.path), *sys.path]))
+    code = published / "lm_eval" / "tasks" / "colours" / "utils.py"
+    code.write_text(
+        "import transformers.data.metrics.squad_metrics as squad\n"
+        "from transformers.data.metrics import squad_metrics\n"
+        "assert squad is squad_metrics\n"
+        "def text(doc):\n"
+        "    assert squad.compute_exact('The cat.', 'cat') == 1\n"
+        "    assert squad.compute_f1('a red cat', 'Cat!') == 2 / 3\n"
+        "    return squad.normalize_answer(doc['thing'])\n"
+    )
+    packs.add(str(published))
+    done = lm_eval_command("run", "--model", "dummy", "--tasks", "colours")
+    assert done.returncode == 0, done.stderr

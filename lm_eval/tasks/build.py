@@ -28,7 +28,7 @@ from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, su
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import apply_format
 from lm_eval.prompts.promptsource import fan_out
-from lm_eval.tasks import packs
+from lm_eval.tasks import packs, stand_ins
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of, offer_as_package
 from lm_eval.tasks.recorded import RecordedTask
@@ -170,6 +170,7 @@ class Builder:
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
         file = file_of(entry)
         _trust(file)
+        stand_ins.offer()
         try:
             values = self.configure(entry, file, overrides)
             make = values.pop("class", None)
