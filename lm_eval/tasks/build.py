@@ -362,7 +362,7 @@ def _trust(file: YamlFile) -> None:
     pack = packs.pack_of(file.path)
     if pack is not None:
         packs.trust(pack, {file.path, *(source.file for source in file.sources.values())})
-        offer_as_package(pack.tasks)
+        offer_as_package(pack.tasks, last=True)
 
 
 def _place(error: EvalError, file: YamlFile) -> str:
