@@ -309,7 +309,7 @@ def test_what_is_too_large_to_be_task_files_is_refused(
         shutil.make_archive(str(tmp_path / "a"), kind, published) for kind in ("zip", "tar")
     ]
     for source in (str(published), *archives):
-        with pytest.raises(ConfigError, match="give the folder of the task files alone"):
+        with pytest.raises(ConfigError, match="give the folder that they are in alone"):
             packs.add(source)
     assert not packs.installed()
 

@@ -5,6 +5,7 @@ What is fetched is unpacked into a folder of its own, which is gone when the pac
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -155,11 +156,11 @@ def _unpacked(archive: Path, target: Path) -> Path:
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
-                _refuse_large(archive, sum(member.file_size for member in zipped.infolist()))
+                _refuse_large(archive, (member.file_size for member in zipped.infolist()))
                 zipped.extractall(target)
         elif tarfile.is_tarfile(archive):
             with tarfile.open(archive) as tarred:
-                _refuse_large(archive, sum(member.size for member in tarred))
+                _refuse_large(archive, (member.size for member in tarred))
                 tarred.extractall(target, filter="data")
         else:
             raise ConfigError(f"{archive}: is no pack: neither a folder nor a zip or tar archive.")
@@ -170,11 +171,12 @@ def _unpacked(archive: Path, target: Path) -> Path:
     return target
 
 
-def _refuse_large(source: object, size: int) -> None:
-    if size > LARGEST:
+def _refuse_large(source: object, sizes: Iterable[int]) -> None:
+    """Counts no further than it must: somebody may have named a whole disk."""
+    if any(total > LARGEST for total in itertools.accumulate(sizes)):
         raise ConfigError(
-            f"{source}: holds {size / 2**30:.1f} GiB, and a pack at most {LARGEST / 2**30:.0f}: "
-            "give the folder of the task files alone."
+            f"{source}: holds more than {LARGEST / 2**30:.0f} GiB, too much for task files: give "
+            "the folder that they are in alone."
         )
 
 
@@ -188,7 +190,7 @@ def _task_root(found: Path, source: str) -> Path:
         for base in inside if place else [found]:
             root = base / place
             if root.is_dir() and any(task_files(root, ".yaml")):
-                _refuse_large(source, sum(path.stat().st_size for path in task_files(root)))
+                _refuse_large(source, (path.stat().st_size for path in task_files(root)))
                 return root
     raise ConfigError(f"{source}: is no pack: there are no task files (*.yaml) in it.")
 
