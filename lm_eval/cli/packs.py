@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.tasks import packs
 
+    if arguments.action in ("add", "update") and sys.stderr.isatty():
+        named = arguments.source if arguments.action == "add" else arguments.name
+        print(f"fetching {named} …", file=sys.stderr)
     if arguments.action == "add":
         _report(packs.add(arguments.source, arguments.name, arguments.hash))
     elif arguments.action == "update":
