@@ -28,7 +28,7 @@ from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, su
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import apply_format
 from lm_eval.prompts.promptsource import fan_out
-from lm_eval.tasks import packs
+from lm_eval.tasks import packs, stand_ins
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of, offer_as_package
 from lm_eval.tasks.recorded import RecordedTask
@@ -169,9 +169,8 @@ class Builder:
 
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
         file = file_of(entry)
-        if (pack := packs.pack_of(entry.path)) is not None:
-            packs.trust(file.path)
-            offer_as_package(pack.tasks)
+        _trust(file)
+        stand_ins.offer()
         try:
             values = self.configure(entry, file, overrides)
             make = values.pop("class", None)
@@ -298,6 +297,7 @@ class _GroupFile:
     @classmethod
     def load(cls, entry: Entry, chain: tuple[str, ...] = ()) -> _GroupFile:
         file = file_of(entry)
+        _trust(file)
         try:
             return cls._of(entry.name, file, resolve_functions(file.values), chain)
         except EvalError as error:
@@ -355,6 +355,14 @@ class _GroupFile:
             raise ConfigError(
                 f"{self.where(number)}: groups hold one another in a circle: {chain}."
             )
+
+
+def _trust(file: YamlFile) -> None:
+    """Before code of a pack runs, its files are checked, and its neighbours can be imported."""
+    pack = packs.pack_of(file.path)
+    if pack is not None:
+        packs.trust(pack, {file.path, *(source.file for source in file.sources.values())})
+        offer_as_package(pack.tasks, last=True)
 
 
 def _place(error: EvalError, file: YamlFile) -> str:
