@@ -248,7 +248,8 @@ def test_processes_answer_a_share_each_and_the_first_collects(colours: Folder) -
     assert len(second.asked) == 6
     first = painter()
     first._world_size = 2
-    first.gather_object = lambda obj, dst=0: [obj, handed[0]]  # type: ignore[method-assign]
+    theirs = iter(handed)
+    first.gather_object = lambda obj, dst=0: [obj, next(theirs)]  # type: ignore[method-assign]
     assert evaluated(colours, first, ["colours"])["results"]["colours"] == expected
     assert len(first.asked) == 6
 
