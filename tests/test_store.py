@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lm_eval
@@ -24,7 +25,7 @@ from lm_eval.engine.answer import answer
 from lm_eval.engine.keys import note_digests, prompts_hash, request_keys
 from lm_eval.engine.store import FORMAT, MISSING, AnswerStore
 from lm_eval.errors import ConfigError, EvalError, ModelError, OutputError, StoreError
-from lm_eval.models.identity import model_identity
+from lm_eval.models.identity import fingerprint, model_identity
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.results.run_folder import RunFolder
 from lm_eval.tasks import TaskManager
@@ -322,7 +323,24 @@ def test_each_part_of_a_models_identity_counts(tmp_path: Path) -> None:
     assert same == base
     assert "secret" not in identity(pretrained=str(weights), api_key="secret")
     os.utime(file, ns=(1, 1))
+    assert identity(pretrained=str(weights), dtype="float32") == base
+    file.write_bytes(b"2")
+    os.utime(file, ns=(1, 1))
     assert identity(pretrained=str(weights), dtype="float32") != base
+
+
+def test_large_weights_are_told_apart_by_their_contents_too(tmp_path: Path) -> None:
+    """Archives and mounts give files of different models the same size and time."""
+    file = tmp_path / "model.safetensors"
+    rng = np.random.default_rng(0)
+    seen = []
+    for contents in (rng.bytes(3 << 20), rng.bytes(3 << 20)):
+        file.write_bytes(contents)
+        os.utime(file, ns=(1, 1))
+        seen.append(fingerprint(file))
+    os.utime(file, ns=(2, 2))
+    seen.append(fingerprint(file))
+    assert len({str(state) for state in seen}) == 3
 
 
 def test_a_model_object_that_nothing_tells_apart_is_refused(
