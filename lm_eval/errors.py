@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lm_eval.extras import remedy
+
 
 class EvalError(Exception):
     """Anything the user can put right: a bad name, file, option or document."""
@@ -58,11 +60,15 @@ def located(error: EvalError, where: object) -> EvalError:
 
 
 def whence(error: BaseException) -> str:
-    """`KeyError: 'x' (utils.py:12)`: what went wrong, and the last place outside this package."""
+    """`KeyError: 'x' (utils.py:12)`: what went wrong, and the last place outside this package.
+
+    Where a module is missing, what to install too.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if _is_outside(frame.filename)]
     place = f" ({at(Path(outside[-1].filename).name, outside[-1].lineno)})" if outside else ""
-    return f"{type(error).__name__}: {error}{place}"
+    told = f"{type(error).__name__}: {error}{place}"
+    return f"{told}: {advice}." if (advice := remedy(error)) else told
 
 
 def _is_outside(filename: str) -> bool:

@@ -25,7 +25,9 @@ from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.engine.places import places_of
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.store import AnswerStore
-from lm_eval.errors import ConfigError, EvalError
+from lm_eval.errors import EvalError
+from lm_eval.integrity import check_integrity
+from lm_eval.interim import Interim
 from lm_eval.models.create import create_model
 from lm_eval.models.identity import model_identity
 from lm_eval.preparation import (
@@ -41,14 +43,10 @@ from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.serialise import hash_json
 from lm_eval.results.summarise import Doubt, summarise
-from lm_eval.scoring import TaskScores, score
+from lm_eval.scoring import score
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
-
-
-#: Settings of the published harness that no part of this version answers to yet.
-NOT_YET = ("check_integrity",)
 
 
 def run_evaluation(
@@ -60,15 +58,14 @@ def run_evaluation(
     there is not asked again.
     """
     started, stages = time.time(), Stages()
-    for name in NOT_YET:
-        if getattr(run, name):
-            raise ConfigError(f"{name} is not part of this version yet; run without it.")
     plant_seeds(run.seed)
     manager = task_manager or TaskManager(
         include_path=run.include_path, metadata=run.metadata_of_tasks
     )
     with stages("load_tasks"), mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
+        if run.check_integrity:
+            check_integrity(run.task_list, manager, loaded["tasks"], run.seed.fewshot)
     with stages("load_model"):
         lm = create_model(run)
     plant_seeds(run.seed)
@@ -79,6 +76,7 @@ def run_evaluation(
         if isinstance(run.model, str):
             identity = model_identity(run, lm) if store is None else store.identity
             results["settings"] = run.settings(secrets=False)
+            results["directory"] = str(Path.cwd())
             results["model_identity"] = json.loads(identity)
     return results
 
@@ -103,25 +101,22 @@ def evaluate_tasks(
             count_tokens(lm, task)
         data = {name: task.describe_data() for name, task in sorted(tasks.items())}
         hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
+    doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+    thinking, seed = getattr(lm, "think_end_token", None), run.seed.of_model
     if folder is not None and store is not None and getattr(lm, "rank", 0) == 0:
-        thinking = getattr(lm, "think_end_token", None)
         state = {"model": store.identity, "think_end_token": thinking, "tasks": hashes}
         folder.begin(run.settings(), state)
-        seed = run.seed.of_model
         folder.keep_plan({name: places_of(t.instances, seed) for name, t in tasks.items()})
-    scores: dict[str, TaskScores] = {}
-    doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+        if len(tasks) > 1 and getattr(lm, "world_size", 1) == 1:
+            write = folder.write_partial
+            store.listener = Interim(tasks, chosen, store, seed, write, doubt, thinking).note
     requests = [request for task in tasks.values() for request in task.instances]
-    answering = answer(lm, requests, store, seed=run.seed.of_model)
-    while stages.timed("answer", next, answering, None) is not None:
-        with stages("score"):
-            score_finished(lm, tasks, chosen, scores)
-            if folder is not None and 0 < len(scores) < len(tasks):
-                folder.write_partial(summarise(scores, {}, doubt, keep_samples=False))
+    stages.timed("answer", list, answer(lm, requests, store, seed))
     used = describe_usage(lm)
     if used is None or getattr(lm, "rank", 0) != 0:
         return None  # one of several processes, and not the one that collects
     with stages("score"), keeping_answers(tasks, chosen):
+        scores = {name: score(t, chosen.get(name), thinking) for name, t in tasks.items()}
         results = summarise(scores, groups, doubt, run.log_samples)
     results["datasets"] = data
     results["hashes"] = hashes
@@ -130,20 +125,6 @@ def evaluate_tasks(
     if store is not None:
         results["answers"] = {"asked": store.written, "requests": len(requests)}
     return results
-
-
-def score_finished(
-    lm: LM,
-    tasks: Mapping[str, Task],
-    chosen: Mapping[str, Sequence[int]],
-    scores: dict[str, TaskScores],
-) -> None:
-    """Score the tasks whose requests are all answered by now."""
-    with keeping_answers(tasks, chosen):
-        for name, task in tasks.items():
-            if name not in scores and all(request.resps for request in task.instances):
-                thinking = getattr(lm, "think_end_token", None)
-                scores[name] = score(task, chosen.get(name), thinking)
 
 
 @contextmanager
@@ -173,12 +154,15 @@ def open_store(run: RunConfig, lm: LM, folder: RunFolder | None) -> Iterator[Ans
 
 
 def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
-    """By which a later run knows whether it asks the same: configuration, data, prompts."""
+    """By which a later run knows whether it asks the same: configuration, data, prompts, and which
+    documents the prompts are of.
+    """
     return {
         "config": config_hash(task),
         # The rows alone: where they came from makes no difference.
         "data": hash_json(data.get("splits", data)),
         "prompts": prompts_hash(task.instances),
+        "documents": hash_json(sorted({request.doc_id for request in task.instances})),
     }
 
 

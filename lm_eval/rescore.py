@@ -124,7 +124,7 @@ def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _is_run(path: Path) -> bool:
     """Whether a run and its store are there; without the store its logs may still be."""
-    if not path.is_dir() or not any((p / NAME).is_file() for p in (path, *path.iterdir())):
+    if not RunFolder.all_in(path):
         return False
     folder = RunFolder.find(path)
     return _store_of(folder, folder.read()).is_file() or not find_logs(path)
@@ -140,7 +140,7 @@ def _store_of(folder: RunFolder, record: Mapping[str, Any]) -> Path:
 def _of_run(path: Path, wanted: Changes) -> _Answered:
     folder = RunFolder.find(path)
     record = folder.read()
-    run = _settings(record["settings"], wanted)
+    run = _settings(record["settings"], wanted, folder.path / NAME)
     manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
     with mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
@@ -166,7 +166,7 @@ def _of_run(path: Path, wanted: Changes) -> _Answered:
     return _Answered(run, loaded, numbers, state.get("think_end_token"), origin)
 
 
-def _settings(recorded: Mapping[str, Any], wanted: Changes) -> RunConfig:
+def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunConfig:
     """The run's settings with the changes; what was only predicted is scored now."""
     settings = {**recorded, **wanted.settings, "predict_only": False}
     settings["log_samples"] = bool(wanted.settings.get("log_samples"))
@@ -176,7 +176,7 @@ def _settings(recorded: Mapping[str, Any], wanted: Changes) -> RunConfig:
         before = settings.get("include_path") or []
         before = [before] if isinstance(before, str) else list(before)
         settings["include_path"] = [*before, *wanted.include_path]
-    return RunConfig(**settings)
+    return RunConfig.from_record(settings, where)
 
 
 def _find_answers(
@@ -258,7 +258,8 @@ def _of_logs(path: Path, wanted: Changes) -> _Answered:
             f"{path}: holds neither a run ({NAME} and its answers) nor sample logs "
             "(samples_<task>_<time>.jsonl, which --log_samples writes)."
         )
-    beside = results_beside(next(iter(logs.values())))
+    results = results_beside(logs)
+    beside = next(iter(results.values()))
     config = beside.get("config") or {}
     settings = {"model": beside.get("model_source") or config.get("model") or "recorded"}
     if config.get("bootstrap_iters") is not None:
@@ -267,7 +268,7 @@ def _of_logs(path: Path, wanted: Changes) -> _Answered:
         if isinstance(config.get(name), Mapping):
             settings[name] = config[name]
     settings["tasks"] = _names(logs, beside.get("group_subtasks") or {})
-    run = _settings(settings, wanted)
+    run = _settings(settings, wanted, path)
     recorded: dict[str, list[Recorded]] = {}
 
     def documents(name: str) -> list[Any]:
@@ -276,11 +277,20 @@ def _of_logs(path: Path, wanted: Changes) -> _Answered:
     manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
     loaded = manager.load(run.task_list, documents)
     prepare_tasks(run, loaded["tasks"])
-    shots = beside.get("n-shot") or {}
     for name, task in loaded["tasks"].items():
-        if isinstance(shots.get(name), int):
-            task.set_config("num_fewshot", shots[name])
-        task._instances = _requests(name, task, _log_of(name, logs, recorded), logs)
+        told = _log_of(name, logs, recorded)
+        shots = (results[name].get("n-shot") or {}).get(name)
+        if isinstance(shots, int):
+            task.set_config("num_fewshot", shots)
+        asked = ((results[name].get("n-samples") or {}).get(name) or {}).get("effective")
+        if isinstance(asked, int) and asked != len(told):
+            logger.warning(
+                "%s: holds %d documents; the results beside it are of %d.",
+                logs[name],
+                len(told),
+                asked,
+            )
+        task._instances = _requests(name, task, told, logs)
     _change_tasks(loaded["tasks"], wanted)
     numbers = {name: [one.doc_id for one in recorded[name]] for name in loaded["tasks"]}
     used = {name: str(logs[name]) for name in loaded["tasks"] if name in logs}

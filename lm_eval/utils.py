@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lm_eval.prompts.template import env as env
     from lm_eval.prompts.template import regex_replace as regex_replace
     from lm_eval.prompts.text import general_detokenize as general_detokenize
-    from lm_eval.results.files import sanitize_model_name as sanitize_model_name
+    from lm_eval.results.names import sanitize_model_name as sanitize_model_name
     from lm_eval.results.serialise import handle_non_serializable as handle_non_serializable
     from lm_eval.results.serialise import hash_string as hash_string
     from lm_eval.results.serialise import sanitize_list as sanitize_list
@@ -38,7 +38,7 @@ __getattr__, __dir__ = lazy_exports(
         "make_table": "lm_eval.results.table",
         "regex_replace": "lm_eval.prompts.template",
         "sanitize_list": "lm_eval.results.serialise",
-        "sanitize_model_name": "lm_eval.results.files",
+        "sanitize_model_name": "lm_eval.results.names",
         "simple_parse_args_string": "lm_eval.config.arguments",
         "softmax": "lm_eval.metrics.documents",
         "weighted_f1_score": "lm_eval.metrics.classification",

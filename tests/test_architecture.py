@@ -11,14 +11,15 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "lm_eval"
 
-FOUNDATION = {"errors", "defaults", "markdown", "_lazy"}
+FOUNDATION = {"errors", "extras", "defaults", "markdown", "_lazy"}
 CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model", "api.usage"}
 TASK_CONTRACTS = {"api.task", "api.group"}
 BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics"}
 
 #: What each room may use. Nobody looks to the right.
 MAY_USE = {
-    "errors": set(),
+    "errors": {"extras"},
+    "extras": set(),
     "defaults": set(),
     "markdown": set(),
     "_lazy": set(),
@@ -40,17 +41,19 @@ MAY_USE = {
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
     "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters"},
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
+    "interim": FOUNDATION | TASK_CONTRACTS | {"engine", "scoring", "results"},
+    "integrity": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "scoring", "results"},
     "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks"},
     "evaluator": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "engine", "models", "scoring", "results"},
+    | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "scoring", "results", "evaluator"},
     "loggers": FOUNDATION | {"config", "results"},
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "models", "evaluator", "rescore", "results", "loggers"},
+    | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"},
 }
 
 #: Windows: modules that only show what lives elsewhere.

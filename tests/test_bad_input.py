@@ -136,10 +136,6 @@ def test_a_missing_config_file_is_named(lm_eval_command: Command) -> None:
     assert "nowhere.yaml" in refused(lm_eval_command, "run", "--config", "nowhere.yaml")
 
 
-def test_options_not_built_yet_say_so(lm_eval_command: Command) -> None:
-    assert "check_integrity is not part" in refused(lm_eval_command, *GOOD, "--check_integrity")
-
-
 def test_debug_shows_the_traceback(lm_eval_command: Command) -> None:
     done = lm_eval_command("run", "--model", "dummy", "--tasks", "nope", "--debug")
     assert "Traceback" in done.stderr

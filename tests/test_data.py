@@ -251,7 +251,6 @@ def test_no_permission_is_said_as_such(
         ("csv", {"data_files": {"test": "gone.csv"}}, "gone.csv"),
         ("script.py", {}, "run none"),
         ("./gone", {}, "there is no folder ./gone"),
-        ("org/things", {"streaming": True}, "streaming cannot be used here"),
         ("org/things", {"split": "test"}, "split cannot be used here"),
         (None, {}, "names no data set"),
     ],
@@ -814,14 +813,21 @@ def test_a_mirror_keeps_revisions_and_picks_apart(tmp_path: Path) -> None:
             load_splits("org/things", revision="v2")
 
 
-def test_files_behind_addresses_are_mirrored_too(tmp_path: Path) -> None:
-    files = {"test": "https://example.invalid/x.csv"}
+@pytest.mark.parametrize("address", ["https://example.invalid/x.csv", "hf://datasets/org/x/x.csv"])
+def test_files_behind_addresses_are_mirrored_too(tmp_path: Path, address: str) -> None:
+    files = {"test": address}
     splits = Splits.of(Origin("files", "csv"), {"test": dataset(ROWS)})
     copy_to_mirror(Loaded("csv", None, {"data_files": files}, splits), tmp_path)
     with mirror_at(tmp_path):
         assert list(load_splits("csv", data_files=files)["test"]) == ROWS
-    with pytest.raises(DataError, match=r"https://example.invalid/x.csv is not here, and"):
+    with pytest.raises(DataError, match=rf"{address} is not here, and.*`lm-eval fetch"):
         load_splits("csv", data_files=files)
+
+
+def test_a_stream_has_the_same_documents(mirror: Path) -> None:
+    with mirror_at(mirror):
+        streamed = load_splits("org/things", streaming=True)
+        assert list(streamed["test"]) == list(load_splits("org/things")["test"])
 
 
 # -- mistakes, as the command line tells them -------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lm_eval.extras import EXTRAS
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
 
@@ -92,3 +93,4 @@ def test_every_dependency_has_its_reason() -> None:
         assert f"| {name} " in reasons, name
     for extra in project["optional-dependencies"]:
         assert f"`{extra}`" in reasons, extra
+    assert set(EXTRAS.values()) <= set(project["optional-dependencies"]), "advised by extras.py"

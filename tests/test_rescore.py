@@ -285,6 +285,21 @@ def test_a_log_that_cannot_be_read_is_explained(
         rescore(tmp_path, Changes(include_path=[str(PUBLISHED / "tasks")]))
 
 
+def test_a_log_with_documents_missing_is_said(
+    demo_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for file in [*demo_run.rglob("samples_*"), *demo_run.rglob("results_2*")]:
+        shutil.copy(file, tmp_path)
+    rescore(tmp_path, Changes())
+    assert "documents" not in caplog.text
+    (log,) = tmp_path.glob("samples_demo_choice_*")
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:-3]))
+    rescore(tmp_path, Changes())
+    told = f"{log}: holds {len(lines) - 3} documents; the results beside it are of {len(lines)}."
+    assert told in caplog.text
+
+
 def test_a_plan_that_cannot_be_read_is_explained(demo_run: Path, tmp_path: Path) -> None:
     out = shutil.copytree(demo_run, tmp_path / "copy")
     RunFolder.find(out).path.joinpath("plan.npz").write_bytes(b"PK but not really")
@@ -315,9 +330,6 @@ def test_a_store_that_cannot_be_used_stops_the_command_and_stays(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = shutil.copytree(demo_run, tmp_path / "copy")
-    record = json.loads((out / "demo" / "run.json").read_text())
-    record["settings"]["output_path"] = str(out)
-    (out / "demo" / "run.json").write_text(json.dumps(record))
     store = out / "demo" / "answers.sqlite"
     spoil(store)
     before = store.read_bytes()

@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever was reading has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
-        print("lm-eval: interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(" ".join(["lm-eval: interrupted.", *map(str, stop.args)]), file=sys.stderr)
         return 130
     except Exception as error:
         if arguments.debug:
@@ -111,6 +111,8 @@ def _message(error: Exception) -> str:
     text = " ".join(" ".join(str(argument) for argument in error.args).split())
     if isinstance(error, EvalError):
         return text
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
     return f"{type(error).__name__}: {text} (run again with --debug to see where)"
 
 

@@ -18,13 +18,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("tasks", "groups", "subtasks", "tags"),
         help="tasks: all of them; subtasks: single tasks alone (default: tasks)",
     )
-    parser.add_argument("search", nargs="?", default="", help="only names holding this text")
+    parser.add_argument(
+        "search",
+        nargs="?",
+        default="",
+        help="only names holding this text; PACK: or PACK:TEXT looks into a pack",
+    )
     parser.add_argument("--json", action="store_true", help="as a JSON list of objects")
     add_include_path(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.tasks import TaskManager
+    from lm_eval.tasks.index import Kind
 
     manager = TaskManager(include_path=include_paths(arguments.include_path))
     what, search = arguments.what, arguments.search
@@ -37,11 +43,10 @@ def execute(arguments: argparse.Namespace) -> int:
         )
         print(listed or f"No {what} with {search!r} in the name.", end="" if listed else "\n")
         return 0
-    names: list[str] = getattr(manager, f"all_{what}")
-    entries = [manager.task_index[name] for name in names if search in name]
+    kinds = {"groups": [Kind.GROUP], "subtasks": [Kind.TASK, Kind.PY_TASK], "tags": [Kind.TAG]}
     found = [
         {"name": e.name, "kind": e.kind.value, "path": e.path, "output_type": e.output_type}
-        for e in entries
+        for e in manager.search(search, *kinds.get(what, Kind))
     ]
     print(json.dumps(found, indent=2))
     return 0

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lm_eval.tasks.packs import Pack
 
 HELP = "task folders that others have published"
 
@@ -25,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.tasks import packs
 
+    if arguments.action in ("add", "update") and sys.stderr.isatty():
+        named = arguments.source if arguments.action == "add" else arguments.name
+        print(f"fetching {named} …", file=sys.stderr)
     if arguments.action == "add":
         _report(packs.add(arguments.source, arguments.name, arguments.hash))
     elif arguments.action == "update":
@@ -38,22 +47,30 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(pack: object) -> None:
+def _report(pack: Pack) -> None:
+    """What was added, and which of its names others have too."""
     from lm_eval.tasks.index import Kind, build_index
     from lm_eval.tasks.manager import LIBRARY
-    from lm_eval.tasks.packs import Pack
+    from lm_eval.tasks.packs import installed
 
-    assert isinstance(pack, Pack)
-    record = pack.record()
-    theirs, ours = build_index([pack.tasks]), build_index([LIBRARY])
-    count = sum(entry.kind is not Kind.TAG for entry in theirs.values())
-    print(f"{pack.name}: {count} tasks and groups from {record['source']}, sha256:{record['hash']}")
-    taken = [n for n, e in theirs.items() if e.kind is not Kind.TAG and n in ours]
-    if taken:
-        print(
-            f"{len(taken)} of their names are the library's too, which goes first; "
-            f"{pack.name}:{taken[0]} is the pack's."
-        )
+    def names(folder: Path) -> list[str]:
+        index = build_index([folder])
+        return [name for name, entry in index.items() if entry.kind is not Kind.TAG]
+
+    record, theirs = pack.record(), names(pack.tasks)
+    counted = (
+        f"{len(theirs)} task or group" if len(theirs) == 1 else f"{len(theirs)} tasks and groups"
+    )
+    print(f"{pack.name}: {counted} from {record['source']}, sha256:{record['hash']}")
+    others = [("the library", LIBRARY)]
+    others += [(f"the pack {p.name}", p.tasks) for p in installed() if p.name != pack.name]
+    for owner, folder in others:
+        taken = sorted(set(theirs) & set(names(folder)))
+        if taken:
+            print(
+                f"{owner} has {len(taken)} of these names too and goes first; "
+                f"{pack.name}:{taken[0]} is this pack's."
+            )
 
 
 def _list(as_json: bool) -> None:
@@ -62,11 +79,7 @@ def _list(as_json: bool) -> None:
 
     found = [(pack.name, pack.record()) for pack in packs.installed()]
     if as_json:
-        plain = [
-            {"name": n, **{k: v for k, v in r.items() if k != "files"}, "files": len(r["files"])}
-            for n, r in found
-        ]
-        print(json.dumps(plain, indent=2))
+        print(json.dumps([{"name": name, **record} for name, record in found], indent=2))
         return
     rows = [[n, r["source"], r["version"] or "", r["hash"][:16]] for n, r in found]
     if not rows:

@@ -31,21 +31,29 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.cli.run import run_and_save
     from lm_eval.config.run import RunConfig
     from lm_eval.results.agreement import compare, latest_results, read_results
+    from lm_eval.results.whereabouts import go_where_it_was_run
 
     file = latest_results(Path(arguments.results))
     before = read_results(file)
     ours = isinstance(before.get("settings"), dict)
     settings = dict(before["settings"]) if ours else _published_settings(before, file)
     for name in ("use_cache", "output_path"):
-        settings[name] = getattr(arguments, name)
-    for name in ("device", "batch_size", "data_dir"):
+        settings[name] = _absolute(getattr(arguments, name))
+    for name in ("device", "batch_size"):
         if getattr(arguments, name) is not None:
             settings[name] = getattr(arguments, name)
+    if arguments.data_dir is not None:
+        settings["data_dir"] = _absolute(arguments.data_dir)
     folders = include_paths(arguments.include_path)
     if folders is not None:
-        settings["include_path"] = folders
+        settings["include_path"] = [_absolute(folder) for folder in folders]
     settings |= {"log_samples": False, "wandb_args": {}, "trackio_args": {}, "hf_hub_log_args": {}}
-    now = run_and_save(RunConfig(**settings))
+    run = RunConfig.from_record(settings, file)
+    if ours:
+        go_where_it_was_run(
+            str(before.get("directory", ".")), run.model_args, before.get("model_identity")
+        )
+    now = run_and_save(run)
     if now is None:
         return 0
     if not ours:  # its groups are made of the same numbers
@@ -72,12 +80,18 @@ def execute(arguments: argparse.Namespace) -> int:
     return 1
 
 
+def _absolute(path: str | None) -> str | None:
+    """A path of this command, which must stay true where the run was given."""
+    return None if path is None else str(Path(path).expanduser().absolute())
+
+
 def _published_settings(results: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """What a results file of the published harness says of the run."""
     from lm_eval.errors import OutputError
 
-    config = results.get("config")
-    if not isinstance(config, Mapping) or not isinstance(results.get("configs"), Mapping):
+    config, configs, shots = (results.get(key) or {} for key in ("config", "configs", "n-shot"))
+    whole = all(isinstance(table, Mapping) for table in (config, configs, shots))
+    if not whole or not config or not configs:
         raise OutputError(
             f"{file}: does not say how it was made: it has neither `settings` nor `config` and "
             "`configs`."
@@ -85,12 +99,11 @@ def _published_settings(results: Mapping[str, Any], file: Path) -> dict[str, Any
     kept = ("model", "model_args", "batch_size", "device", "limit", "bootstrap_iters", "gen_kwargs")
     settings = {name: config[name] for name in kept if config.get(name) not in (None, "None")}
     seeds = [config.get(f"{name}_seed") for name in ("random", "numpy", "torch", "fewshot")]
-    shots = results.get("n-shot") or {}
     settings |= {
         "seed": seeds,
         "tasks": [
             {"task": name, **({"num_fewshot": shots[name]} if shots.get(name) else {})}
-            for name in results["configs"]
+            for name in configs
         ],
         "system_instruction": results.get("system_instruction"),
         "apply_chat_template": bool(results.get("chat_template")),

@@ -122,7 +122,7 @@ def run_and_save(
 ) -> EvalResults | None:
     """Evaluate and write the files; `show` is called before they are written."""
     from lm_eval.cli.trackers import Trackers
-    from lm_eval.errors import ConfigError
+    from lm_eval.errors import ConfigError, OutputError
     from lm_eval.evaluator import run_evaluation
     from lm_eval.results.files import check_writable, save
     from lm_eval.results.provenance import model_name
@@ -150,7 +150,11 @@ def run_and_save(
         samples = results.pop("samples", None)
         if show is not None:
             show(run, results)
-        written = save(results, run.output_path, model_name(run), samples, run.samples_format)
+        try:
+            written = save(results, run.output_path, model_name(run), samples, run.samples_format)
+        except OutputError as error:
+            again = f"Every answer is kept; `lm-eval resume {folder.path}` writes them then."
+            raise OutputError(f"{error} {again}") from error
         folder.finish(written)
     print(f"lm-eval: results written to {written}", file=sys.stderr)
     trackers.log(results, samples, written)
@@ -159,12 +163,21 @@ def run_and_save(
 
 @contextmanager
 def answers_kept(folder: Path | None) -> Iterator[None]:
-    """Tell, with an error in scoring, where the answers are; without a folder, make one."""
+    """Tell, with an error in scoring, where the answers are; without a folder, make one.
+
+    Tell whoever interrupts the run how it goes on.
+    """
     from lm_eval.errors import EvalError
     from lm_eval.results.files import keep_answers
+    from lm_eval.results.run_folder import NAME
 
     try:
         yield
+    except KeyboardInterrupt as stop:
+        if folder is None or not (folder / NAME).is_file():
+            raise
+        told = f"The answers so far are kept; `lm-eval resume {folder}` goes on from them."
+        raise KeyboardInterrupt(told) from stop
     except EvalError as error:
         if error.answers is None:
             raise

@@ -111,10 +111,10 @@ def _filters(given: list[str]) -> list[Any]:
 
 def _go_where_it_was_run(source: Path) -> None:
     """A run's folder says where that was; sample logs by themselves do not."""
-    from lm_eval.results.run_folder import NAME, RunFolder
+    from lm_eval.results.run_folder import RunFolder
 
-    if source.is_dir() and any((p / NAME).is_file() for p in (source, *source.iterdir())):
-        RunFolder.find(source).go_where_it_was_run()
+    if RunFolder.all_in(source):
+        RunFolder.find(source).go_where_it_was_run(for_model=False)
 
 
 def _report(run: RunConfig, results: EvalResults, output: Path | None, samples_format: str) -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
-
-if TYPE_CHECKING:
-    from lm_eval.api.task import Task
 
 HELP = "check task configurations"
 
@@ -31,8 +27,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """0 if all is well, 1 with a line a problem."""
     from lm_eval.data import mirror_at
     from lm_eval.errors import EvalError
+    from lm_eval.integrity import in_files, in_task
     from lm_eval.tasks import TaskManager
-    from lm_eval.tasks.check import problems_of
 
     manager = TaskManager(include_path=include_paths(arguments.include_path))
     names = [name for word in arguments.tasks for name in word.split(",") if name]
@@ -47,11 +43,15 @@ def execute(arguments: argparse.Namespace) -> int:
             problems.append(f"{type(error).__name__}: {error}")
 
     for name in names:
-        attempt(lambda name=name: problems_of(manager.entries(name), manager.task_index))  # type: ignore[misc]
+        attempt(lambda name=name: in_files(name, manager))  # type: ignore[misc]
     if not problems and not arguments.no_build:
         with mirror_at(arguments.data_dir):
             for name in names:
-                attempt(lambda name=name: _prompts(manager.load(name)["tasks"]))  # type: ignore[misc]
+                attempt(
+                    lambda name=name: [  # type: ignore[misc]
+                        p for task in manager.load(name)["tasks"].values() for p in in_task(task)
+                    ]
+                )
     for problem in dict.fromkeys(problems):
         print(problem)
     if problems:
@@ -60,10 +60,3 @@ def execute(arguments: argparse.Namespace) -> int:
         return 1
     print(f"{', '.join(names)}: no problem found.")
     return 0
-
-
-def _prompts(tasks: Mapping[str, Task]) -> None:
-    """Make the requests of every task's first documents, examples and all."""
-    for task in tasks.values():
-        task.set_fewshot_seed(0)
-        task.build_all_requests(limit=20)

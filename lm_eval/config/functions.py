@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from lm_eval.errors import ConfigError, at, suggestion
+from lm_eval.extras import remedy
 
 #: Modules already executed, with the time of the file they came from: an edited file is run anew.
 _loaded: dict[Path, tuple[int, ModuleType]] = {}
@@ -53,8 +54,10 @@ class FunctionRef:
             return importlib.import_module(module_name)
         except ImportError as error:
             if path.is_file():
+                said = " ".join(str(error).split())
+                advice = f": {remedy(error)}." if remedy(error) else "."
                 raise ConfigError(
-                    f"{where}: {path} needs a module that cannot be imported ({error})."
+                    f"{where}: {path} needs a module that cannot be imported ({said}){advice}"
                 ) from error
             raise ConfigError(f"{where}: there is no file {path}.") from error
         except (Exception, SystemExit) as error:  # some modules leave when a program is missing

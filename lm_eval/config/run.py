@@ -78,6 +78,11 @@ _TABLES = (
 )
 
 
+def has_secrets(settings: Mapping[str, Any]) -> bool:
+    """Whether recorded settings hold a secret in one of their tables."""
+    return any(SECRETS & set(settings.get(name) or ()) for name in _TABLES)
+
+
 @dataclass
 class RunConfig:
     """Everything one evaluation is told. Names are those of the command line's options."""
@@ -245,6 +250,22 @@ class RunConfig:
         del plain["fresh"]  # whoever makes the run again wants the answers it left
         default = RunConfig()
         return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}
+
+    @classmethod
+    def from_record(cls, settings: Mapping[str, Any], where: object) -> RunConfig:
+        """Settings as a run has recorded them (`settings`); `where` says in which file."""
+        unknown = [name for name in settings if name not in {f.name for f in fields(cls)}]
+        if unknown:
+            raise ConfigError(
+                f"{where}: its settings hold {', '.join(map(repr, unknown))}, which this version "
+                "does not know. Use the version of lm_eval that wrote it."
+            )
+        try:
+            return cls(**settings)
+        except EvalError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"{where}: its settings cannot be used ({error}).") from error
 
     @classmethod
     def from_file(cls, path: str | Path, **overrides: Any) -> RunConfig:

@@ -26,6 +26,8 @@ FORMATS = (
 #: Formats that the library knows by another name.
 _SYNONYMS = {"jsonl": "json"}
 _JSON_SUFFIXES = (".json", ".jsonl")
+#: How the names of files begin that a server or the hub (`hf://datasets/org/name/file`) has.
+_REMOTE = ("http://", "https://", "hf://")
 
 
 def _open_zst(path: Path) -> Any:
@@ -92,12 +94,12 @@ def _locate(named: Any, folder: Path | None) -> Any:
     return str(folder / text) if there else named
 
 
-def remote_host(kwargs: Mapping[str, Any]) -> str | None:
-    """A URL among the data files, if there is one."""
+def remote_file(kwargs: Mapping[str, Any]) -> str | None:
+    """A data file that is not on this machine, if there is one."""
     files = kwargs.get("data_files")
     named = files.values() if isinstance(files, Mapping) else [files]
     flat = [f for entry in named for f in (entry if isinstance(entry, (list, tuple)) else [entry])]
-    return next((str(file) for file in flat if str(file).startswith(("http:", "https:"))), None)
+    return next((str(file) for file in flat if str(file).startswith(_REMOTE)), None)
 
 
 def _plain_files(kwargs: Mapping[str, Any]) -> dict[str, list[Path]] | None:

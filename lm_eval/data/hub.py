@@ -91,6 +91,11 @@ def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
+def address_of(file: str) -> str:
+    """The server that has a file; the hub's own files are named `hf://…`."""
+    return _endpoint() if file.startswith("hf://") else file
+
+
 def unreachable(url: str) -> str | None:
     """Why a server cannot be asked, or None if it can. Answers within `PATIENCE`."""
     for variable in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):

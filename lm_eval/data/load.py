@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.data import hub
-from lm_eval.data.files import FORMATS, load_files, locate, remote_host
+from lm_eval.data.files import FORMATS, load_files, locate, remote_file
 from lm_eval.data.library import explain, load_dataset, load_from_disk
 from lm_eval.data.mirror import current_mirror, is_hub_name
 from lm_eval.data.splits import Origin, Splits
 from lm_eval.errors import DataError
 
-#: Arguments of `load_dataset` that would give something else than all documents of each split.
-_REFUSED = {
-    "split": "name it as test_split, validation_split, training_split or fewshot_split",
-    "streaming": "documents are counted and drawn from, which a stream does not allow",
-}
+#: Arguments of `load_dataset` that change nothing here: the library runs no data set's code since
+#: version 4, and a stream has the documents that the whole data set has.
+_IGNORED = ("trust_remote_code", "streaming")
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,13 @@ def load_splits(
     """
     if not path:
         raise DataError("the task names no data set: set dataset_path or custom_dataset.")
-    kwargs.pop("trust_remote_code", None)  # the library runs no data set's code since version 4
-    for key, reason in _REFUSED.items():
-        if kwargs.pop(key, None):
-            raise DataError(f"dataset_kwargs: {key} cannot be used here: {reason}.")
+    for key in _IGNORED:
+        kwargs.pop(key, None)
+    if kwargs.pop("split", None):
+        raise DataError(
+            "dataset_kwargs: split cannot be used here: name it as test_split, validation_split, "
+            "training_split or fewshot_split."
+        )
     splits = _find(path, name, kwargs, folder)
     loads = _loads.get()
     if loads is not None:
@@ -94,14 +95,14 @@ def _find(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | No
 
 
 def _files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | None) -> Splits:
-    url = remote_host(kwargs)
+    url = remote_file(kwargs)
     if url is None:
         return load_files(path, name, kwargs, folder)
     mirror = current_mirror()
     mirrored = mirror.find(path, name, kwargs) if mirror else None
     if mirrored is not None:
         return mirrored
-    away = hub.unreachable(url)
+    away = hub.unreachable(hub.address_of(url))
     if away:
         raise DataError(f"the data file {url} is not here, and {away}. {hub.MIRROR_REMEDY}")
     return load_files(path, name, kwargs, folder)

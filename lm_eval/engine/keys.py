@@ -42,7 +42,7 @@ def note_digests(requests: Iterable[Instance]) -> None:
             request.digest = digest(asked) if opening else None
             continue
         try:
-            rest = (_text(part) if type(part) is str else _table(part) for part in arguments[1:])
+            rest = (_piece(part) if type(part) is str else _table(part) for part in arguments[1:])
             request.digest = digest(opening + b"".join(rest)) if opening else None
         except (TypeError, ValueError):
             request.digest = None
@@ -76,6 +76,12 @@ def prompts_hash(requests: Sequence[Instance]) -> str:
 
 def _text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
+
+
+def _piece(text: str) -> bytes:
+    """One text of several, with where it ends."""
+    encoded = _text(text)
+    return b"\x01%d:" % len(encoded) + encoded
 
 
 def _table(settings: Any) -> bytes:

@@ -8,9 +8,7 @@ itself, and every shared token once.
 
 A tree is laid out in preorder, so the descendants of node `j` are exactly the nodes from `j` up to
 `end[j]`. That one array is all an attention mask needs (`ancestor_mask`). What neighbouring batches
-share is still computed once. `plan` splits a long common beginning off as their `stem`, to be run
-by itself and kept; `plan_carried` needs no run of its own: the nodes that the next batch shares
-with this one are handed on to it.
+share is still computed once: the nodes that the next batch shares with this one are handed on.
 
 Nothing here knows about models or text: tokens are integers.
 """
@@ -19,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-MIN_STEM = 32
 
 
 @dataclass(frozen=True)
@@ -41,10 +38,17 @@ class Ordered:
     """For every sequence in order, how many tokens it shares with the one before it."""
 
     @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]], scored: Sequence[int]) -> Ordered:
+    def of(
+        cls, sequences: Sequence[Sequence[int]], scored: Sequence[int], *, share: bool = True
+    ) -> Ordered:
+        """Put what a model reads for each request, and how much of its end is scored, in order.
+
+        `share=False` has no sequence share with its neighbour, for comparison.
+        """
         arrays = _as_arrays(sequences, scored)
         order = sort_order(arrays)
-        return cls(arrays, scored, order, _common_prefixes(arrays, order))
+        none = np.zeros(len(order), dtype=np.int64)
+        return cls(arrays, scored, order, _common_prefixes(arrays, order) if share else none)
 
     @property
     def lengths(self) -> Ints:
@@ -66,22 +70,16 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some requests as one packed prefix tree.
-
-    All arrays over nodes are in preorder. `position` counts from the beginning of the request, so
-    with a stem the first nodes of the tree stand at position `len(stem)`.
-    """
+    """Some requests as one packed prefix tree. All arrays over nodes are in preorder."""
 
     requests: Ints
     """The requests of this batch, as indices into the planned sequences, in sorted order."""
-    stem: Ints
-    """Tokens before the tree, shared by all requests here and by neighbouring batches."""
     tokens: Ints
     """The token of every node."""
     position: Ints
-    """Depth of every node, the stem counted in."""
+    """Depth of every node."""
     parent: Ints
-    """The node before every node, or -1 at the root (or right behind the stem)."""
+    """The node before every node, or -1 at a root."""
     end: Ints
     """One past the last descendant of every node."""
     scored: Ints
@@ -89,7 +87,7 @@ class Batch:
     offsets: Ints
     """Request `i` of `requests` is scored by `scored[offsets[i]:offsets[i + 1]]`."""
     given: int = 0
-    """How many nodes, the first ones, were computed with the batch before (`plan_carried`)."""
+    """How many nodes, the first ones, were computed with the batch before, which kept them."""
     kept: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The nodes of this batch that the next one is given, in their order."""
 
@@ -102,6 +100,14 @@ class Batch:
         """The nodes that score the request at place `request` of this batch."""
         return self.scored[self.offsets[request] : self.offsets[request + 1]]
 
+    def path(self, node: int) -> Ints:
+        """The nodes from the root to a node."""
+        return np.append(self.ancestors(node), node)
+
+    def ancestors(self, node: int) -> Ints:
+        """The nodes above a node, from the root down."""
+        return np.flatnonzero(self.end[:node] > node)
+
 
 def ancestor_mask(end: Ints) -> Bools:
     """Which nodes see which: `mask[i, j]` holds when `j` is `i` or an ancestor of `i`."""
@@ -110,52 +116,24 @@ def ancestor_mask(end: Ints) -> Bools:
 
 
 def plan(
-    sequences: Sequence[Sequence[int]],
-    scored: Sequence[int],
-    *,
-    max_tokens: int | None = 4096,
-    max_requests: int | None = None,
-    min_stem: int = MIN_STEM,
-    share: bool = True,
-) -> list[Batch]:
-    """Sort sequences, cut them into batches and pack every batch as a prefix tree.
-
-    Args:
-        sequences: what the model reads for each request, context and continuation without the
-            continuation's last token.
-        scored: for each request, how many of its last positions are to be read off.
-        max_tokens: most tree nodes in a batch (a longer request stands alone), or no such limit.
-        max_requests: most requests in a batch, or no such limit.
-        min_stem: shortest beginning worth splitting off as a stem.
-        share: False gives every request a tree of its own, for comparison.
-    """
-    ordered = Ordered.of(sequences, scored)
-    arrays, order = ordered.arrays, ordered.order
-    common = ordered.common if share else np.zeros(len(order), dtype=np.int64)
-    cuts = _cut(arrays, order, common, max_tokens, max_requests)
-    stems = _stems(arrays, order, common, scored, cuts, min_stem)
-    return [
-        _pack(arrays, order[first:last], common[first:last], scored, stem)
-        for (first, last), stem in zip(cuts, stems, strict=True)
-    ]
-
-
-def plan_carried(
-    ordered: Ordered, *, max_tokens: int, max_requests: int | None = None
+    ordered: Ordered, *, max_tokens: int | None = None, max_requests: int | None = None
 ) -> Iterator[Batch]:
-    """As `plan`, but a batch's first nodes may be `given` by the batch before, which `kept` them.
+    """Cut ordered sequences into batches and pack every batch as a prefix tree.
 
     Batches are packed as they are asked for, so that a device can work on one meanwhile.
+
+    Args:
+        ordered: the sequences.
+        max_tokens: most nodes to be run in a batch (a longer request stands alone), or no limit.
+        max_requests: most requests in a batch, or no limit.
     """
-    arrays, scored = ordered.arrays, ordered.scored
-    order, common = ordered.order, ordered.common
-    free = np.array([len(arrays[i]) - scored[i] for i in order], dtype=np.int64)
-    cuts = _cut(arrays, order, common, max_tokens, max_requests, free)
-    given = [_shared_with_before(first, last, common, free) for first, last in cuts]
-    for k, (first, last) in enumerate(cuts):
-        batch = _pack(arrays, order[first:last], common[first:last], scored, order[:0])
-        kept = _path(batch, len(batch.tokens) - 1)[: given[k + 1]] if k + 1 < len(cuts) else None
-        yield replace(batch, given=given[k], kept=batch.kept if kept is None else kept)
+    runs = _cut(ordered, max_tokens, max_requests)
+    for run, following in zip_longest(runs, runs[1:]):
+        here = slice(run.first, run.last)
+        batch = _pack(ordered.arrays, ordered.order[here], ordered.common[here], ordered.scored)
+        handed_on = 0 if following is None else following.given
+        kept = batch.path(len(batch.tokens) - 1)[:handed_on]
+        yield replace(batch, given=run.given, kept=kept)
 
 
 def cut_rows(
@@ -170,23 +148,6 @@ def cut_rows(
         cuts.append((first, last))
         first = last
     return cuts
-
-
-def _shared_with_before(first: int, last: int, common: Ints, free: Ints) -> int:
-    """How many tokens the batch from `first` to `last` can take over from the one before it.
-
-    Positions to be scored must be run, so a request that ends early bounds what is taken.
-    """
-    if first == 0:
-        return 0
-    shared = np.minimum.accumulate(common[first:last])
-    bounds = free[first:last][shared > free[first:last]]
-    return int(min(shared[0], bounds.min())) if len(bounds) else int(shared[0])
-
-
-def _path(batch: Batch, node: int) -> Ints:
-    """The nodes from the root to a node."""
-    return np.flatnonzero((batch.end > node) & (np.arange(len(batch.end)) <= node))
 
 
 def _as_arrays(sequences: Sequence[Sequence[int]], scored: Sequence[int]) -> list[Ints]:
@@ -221,91 +182,59 @@ def _common_prefix(one: Ints, two: Ints) -> int:
 
 
 def _common_prefixes(arrays: Sequence[Ints], order: Ints) -> Ints:
-    """For every sequence in order, how many tokens it shares with the one before it."""
     common = np.zeros(len(order), dtype=np.int64)
     for i in range(1, len(order)):
         common[i] = _common_prefix(arrays[order[i - 1]], arrays[order[i]])
     return common
 
 
-def _cut(
-    arrays: Sequence[Ints],
-    order: Ints,
-    common: Ints,
-    max_tokens: int | None,
-    max_requests: int | None,
-    free: Ints | None = None,
-) -> list[tuple[int, int]]:
+@dataclass
+class _Run:
+    """Neighbours that become one batch: from `first` up to `last`."""
+
+    first: int
+    last: int
+    given: int
+    """Tokens taken over from the batch before."""
+    reach: int
+    """Tokens that all its sequences share with that batch."""
+    nodes: int
+    """Nodes to be run."""
+
+
+def _cut(ordered: Ordered, max_tokens: int | None, max_requests: int | None) -> list[_Run]:
     """Cut the ordered sequences into runs that keep both limits.
 
-    With `free`, the tokens of each before its first scored one, a run's first sequence brings only
-    what it does not share with the sequence before.
+    Positions to be scored must be run, so a sequence whose scored end lies in what the batch before
+    has computed bounds what is taken over from it.
     """
-    cuts: list[tuple[int, int]] = []
-    first, nodes = 0, 0
-    for i, index in enumerate(order):
-        length = len(arrays[index])
-        new = length if i == first else length - int(common[i])
-        over = max_tokens is not None and nodes + new > max_tokens
-        full = max_requests is not None and i - first >= max_requests
-        if i > first and (over or full):
-            cuts.append((first, i))
-            first, nodes, new = i, 0, length
-            if free is not None:
-                new = length - min(int(common[i]), int(free[i]))
-        nodes += new
-    if len(order):
-        cuts.append((first, len(order)))
-    return cuts
+    free = ordered.lengths - np.array([ordered.scored[i] for i in ordered.order], dtype=np.int64)
+    runs: list[_Run] = []
+    numbers = zip(ordered.lengths.tolist(), ordered.common.tolist(), free.tolist(), strict=True)
+    for i, (length, shared, unscored) in enumerate(numbers):
+        if runs:
+            run = runs[-1]
+            reach = min(run.reach, shared)
+            given = min(run.given, unscored) if unscored < reach else run.given
+            nodes = run.nodes + length - shared + run.given - given
+            over = max_tokens is not None and nodes > max_tokens
+            full = max_requests is not None and i - run.first >= max_requests
+            if not over and not full:
+                runs[-1] = _Run(run.first, i + 1, given, reach, nodes)
+                continue
+        given = min(shared, unscored)
+        runs.append(_Run(i, i + 1, given, shared, length - given))
+    return runs
 
 
-def _stems(
-    arrays: Sequence[Ints],
-    order: Ints,
-    common: Ints,
-    scored: Sequence[int],
-    cuts: list[tuple[int, int]],
-    min_stem: int,
-) -> list[Ints]:
-    """Find the beginnings that neighbouring batches share, one for every batch.
-
-    A stem must leave every scored position to the tree. A run of batches goes on as long as the
-    beginning common to all of them stays above half of what the run began with, so that one loose
-    neighbour does not cost a long stem.
-    """
-    none = np.zeros(0, dtype=np.int64)
-    stems = [none] * len(cuts)
-    inner = []
-    for first, last in cuts:
-        free = min(len(arrays[i]) - scored[i] for i in order[first:last])
-        shared = common[first + 1 : last]
-        inner.append(min(free, int(shared.min())) if len(shared) else free)
-    run, longest = 0, 0
-    size = inner[0] if inner else 0
-    for k in range(1, len(cuts) + 1):
-        joint = min(size, inner[k], int(common[cuts[k][0]])) if k < len(cuts) else 0
-        longest = joint if k == run + 1 else longest
-        if joint >= min_stem and 2 * joint >= longest:
-            size = joint
-            continue
-        if k > run + 1:
-            stems[run:k] = [arrays[order[cuts[run][0]]][:size]] * (k - run)
-        run, size = k, inner[k] if k < len(cuts) else 0
-    return stems
-
-
-def _pack(
-    arrays: Sequence[Ints], requests: Ints, common: Ints, scored: Sequence[int], stem: Ints
-) -> Batch:
-    """Lay out the prefix tree of sorted sequences behind a stem they share."""
-    skip = len(stem)
-    lengths = np.array([len(arrays[i]) - skip for i in requests])
-    known = np.maximum(common - skip, 0)
-    known[0] = 0
+def _pack(arrays: Sequence[Ints], requests: Ints, common: Ints, scored: Sequence[int]) -> Batch:
+    """Lay out the prefix tree of sorted sequences."""
+    lengths = np.array([len(arrays[i]) for i in requests])
+    known = np.append(0, common[1:])
     bases = np.concatenate([[0], np.cumsum(lengths - known)])
     total = int(bases[-1])
-    tokens = np.concatenate([arrays[i][skip + k :] for i, k in zip(requests, known, strict=True)])
-    position = np.arange(total) + np.repeat(skip + known - bases[:-1], lengths - known)
+    tokens = np.concatenate([arrays[i][k:] for i, k in zip(requests, known, strict=True)])
+    position = np.arange(total) + np.repeat(known - bases[:-1], lengths - known)
     parent = np.arange(-1, total - 1)
     end = np.full(total, total)
     path = np.zeros(int(lengths.max()), dtype=np.int64)
@@ -321,16 +250,4 @@ def _pack(
             path[k:length] = np.arange(base, base + length - k)
         nodes[offsets[i] : offsets[i + 1]] = path[length - counts[i] : length]
         before = length
-    return Batch(requests, stem, tokens, position, parent, end, nodes, offsets)
-
-
-def distinct_tokens(batches: Sequence[Batch]) -> int:
-    """How many tokens a model runs for a plan, a stem kept from one batch to the next once."""
-    return sum(len(batch.tokens) + new for batch, new in zip(batches, _new(batches), strict=True))
-
-
-def _new(batches: Sequence[Batch]) -> Iterator[int]:
-    held = np.zeros(0, dtype=np.int64)
-    for batch in batches:
-        yield 0 if np.array_equal(held, batch.stem) else len(batch.stem)
-        held = batch.stem
+    return Batch(requests, tokens, position, parent, end, nodes, offsets)

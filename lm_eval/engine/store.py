@@ -2,7 +2,9 @@
 
 One SQLite file in WAL mode, shared by as many runs and models as like. Answers are written a batch
 at a time, one row a batch: their keys in a blob, their values in another. A row is there whole or
-not at all, whatever kills the process; what a power cut can take is the last second.
+not at all, whatever kills the process. Commits do not wait for the disk; beside them the log is
+brought there once a second (`syncing.py`), so what a power cut can take is the last second. It
+cannot spoil the file: SQLite waits for the disk wherever the order of writing matters.
 
 On opening, one model's answers are read into a dictionary, so a look-up costs no query.
 """
@@ -12,9 +14,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sqlite3
-import time
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from lm_eval.engine.keys import SIZE
+from lm_eval.engine.syncing import Syncing
 from lm_eval.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -30,8 +34,8 @@ logger = logging.getLogger(__name__)
 APPLICATION = 0x4C4D6576
 #: Of the layout. A file of a newer one is refused.
 FORMAT = 1
-#: Seconds between two commits that wait for the disk itself.
-SYNC_EVERY = 1.0
+#: Bytes below which a disk counts as full: SQLite calls it by several names.
+_NO_SPACE = 64 * 1024
 
 _LAYOUT = f"""
 BEGIN IMMEDIATE;
@@ -55,11 +59,13 @@ class AnswerStore:
     def __init__(self, path: str | Path, identity: str, read_only: bool = False) -> None:
         self.path = Path(path)
         self.written = 0
+        #: Is told the keys of answers that have just been written.
+        self.listener: Callable[[Sequence[bytes]], None] | None = None
         self._answers: dict[bytes, Any] = {}
-        self._synced = time.monotonic()
         self._read_up_to = 0
         self.identity = identity
         self._connection = _connect(self.path, read_only)
+        self._syncing = Syncing(self.path)
         try:
             if not read_only:
                 with self._connection:
@@ -74,6 +80,9 @@ class AnswerStore:
         except sqlite3.Error as error:
             self._connection.close()
             raise _told(self.path, error) from error
+        except StoreError:
+            self._connection.close()
+            raise
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -87,7 +96,10 @@ class AnswerStore:
         for row, kind, keys, answers in rows:
             self._read_up_to = row
             cut = [keys[i : i + SIZE] for i in range(0, len(keys), SIZE)]
-            self._answers.update(zip(cut, _unpack(kind, answers), strict=True))
+            try:
+                self._answers.update(zip(cut, _unpack(kind, answers), strict=True))
+            except (ValueError, TypeError) as error:
+                raise _damaged(self.path, f"row {row}: {error}") from error
 
     def find(self, keys: Iterable[bytes | None]) -> list[Any]:
         """The answer for each key, or `MISSING`."""
@@ -99,21 +111,19 @@ class AnswerStore:
         if not keys:
             return
         try:
-            now = time.monotonic()
-            # Each commit survives the process. Once a second it also waits for the disk.
-            level = "FULL" if now - self._synced > SYNC_EVERY else "NORMAL"
-            self._connection.execute(f"PRAGMA synchronous = {level}")
+            self._syncing.check()
             with self._connection:
                 self._connection.execute(
                     "INSERT INTO answers VALUES (?, ?, ?, ?)",
                     (self._model, kind, b"".join(keys), _pack(kind, answers)),
                 )
-            if level == "FULL":
-                self._synced = now
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise _told(self.path, error) from error
+        self._syncing.soon()
         self._answers.update(zip(keys, answers, strict=True))
         self.written += len(keys)
+        if self.listener is not None:
+            self.listener(keys)
 
     def forget(self) -> None:
         """Drop this model's answers; those of others stay."""
@@ -125,7 +135,8 @@ class AnswerStore:
         self._answers.clear()
 
     def close(self) -> None:
-        self._connection.close()
+        self._connection.close()  # the last to close brings the log into the file
+        self._syncing.now()
 
     def __enter__(self) -> AnswerStore:
         return self
@@ -151,11 +162,36 @@ def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
-    """Without leaving a trace; where nobody may write, no other process can be writing either."""
+    """Without changing anything.
+
+    Where we may write, SQLite needs to, for readers and writers to know of one another; it tidies
+    up after itself. Where nobody may, no other process can be writing either; then a log that a
+    killed run has left is read in a copy.
+    """
     if not path.is_file():
         raise StoreError(f"{path}: there is no store of answers.")
-    still = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True, timeout=60.0)
+    if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK):
+        return _connected(path, "rw")
+    log = path.with_name(f"{path.name}-wal")
+    if not log.is_file() or not log.stat().st_size:
+        return _connected(path, "ro&immutable=1")
+    with tempfile.TemporaryDirectory(prefix="lm_eval_store_") as folder:
+        for file in (path, log):
+            shutil.copyfile(file, Path(folder, file.name))
+        on_disk = _connected(Path(folder, path.name), "rw")
+        in_memory = sqlite3.connect(":memory:")
+        try:
+            on_disk.backup(in_memory)
+        finally:
+            on_disk.close()
+    return in_memory
+
+
+def _connected(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=60.0)
+    connection.execute("PRAGMA query_only = 1")
+    return connection
 
 
 def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sqlite3.Connection:
@@ -172,9 +208,9 @@ def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sql
             )
         if read_only:
             return connection
-        # Nothing here is worth waiting for the disk; the first answers that do take it along.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA journal_mode = WAL")
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        # Where the file system has no WAL, each commit must wait for the disk.
+        connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
         if empty:
             connection.executescript(_LAYOUT)
         return connection
@@ -189,19 +225,31 @@ def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sql
 def _told(path: Path, error: Exception) -> StoreError:
     """What went wrong with the file, and what can be done."""
     text = str(getattr(error, "strerror", None) or error)
-    if "full" in text or "No space" in text:
+    if "full" in text or "No space" in text or ("I/O" in text and _is_full(path.parent)):
         return StoreError(
             f"{path}: the disk is full. Every answer written so far is safe; make space and give "
             "the same command again to go on."
         )
-    if "malformed" in text or "not a database" in text or "disk image" in text:
-        return StoreError(
-            f"{path}: is damaged or no store of answers ({text}). Move it aside and run again, "
-            "or name another file."
-        )
+    damage = ("malformed", "not a database", "disk image", "no such table", "has no column")
+    if any(words in text for words in damage):
+        return _damaged(path, text)
     if "locked" in text:
         return StoreError(f"{path}: another process has been writing to it for a minute.")
     return StoreError(f"{path}: answers cannot be kept there ({text}).")
+
+
+def _damaged(path: Path, text: str) -> StoreError:
+    return StoreError(
+        f"{path}: is damaged or no store of answers ({text}). Move it aside and run again, "
+        "or name another file."
+    )
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _NO_SPACE
+    except OSError:
+        return False
 
 
 # -- how answers are written ------------------------------------------------------------------

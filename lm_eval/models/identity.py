@@ -6,8 +6,8 @@ and never gets this one's answers. What only changes how fast it answers is left
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,11 @@ _SPEED = {
     "timeout",
     "prefix_sharing",
 }
-#: Of a folder's many files, so many are looked at; weights come first by size.
+#: Of a folder's many files, so many are looked at, the largest first.
 _MOST_FILES = 1000
+#: Of a file longer than this, so many blocks of so many bytes are read, first and last included:
+#: weights that were trained on differ everywhere.
+_SMALL, _BLOCKS, _BLOCK = 1 << 20, 32, 1 << 16
 
 
 def model_identity(run: RunConfig, lm: LM) -> str:
@@ -55,7 +58,7 @@ def model_identity(run: RunConfig, lm: LM) -> str:
 
 
 def fingerprint(path: Any) -> list[list[Any]] | None:
-    """Names, sizes and times of the files that an argument names; None where it names none."""
+    """What tells the files that an argument names from others; None where it names none."""
     if not isinstance(path, (str, Path)) or not str(path):
         return None
     try:
@@ -64,23 +67,23 @@ def fingerprint(path: Any) -> list[list[Any]] | None:
             return [_state(root, root.name)]
         if not root.is_dir():
             return None
-        files = (file for file in root.rglob("*") if file.is_file())
-        states = [_state(file, str(file.relative_to(root))) for file in files]
+        files = [file for file in root.rglob("*") if file.is_file()]
+        largest = sorted(files, key=lambda file: (-file.stat().st_size, file))[:_MOST_FILES]
+        return sorted(_state(file, str(file.relative_to(root))) for file in largest)
     except OSError:
         return None
-    return sorted(sorted(states, key=lambda state: -state[1])[:_MOST_FILES])
 
 
 def _state(file: Path, name: str) -> list[Any]:
+    """A file's name, size and contents; of a large one a sample, and then its time beside it."""
     status = file.stat()
-    return [name, status.st_size, status.st_mtime_ns]
-
-
-def differences(before: str, now: str) -> list[str]:
-    """Which parts of a model's identity changed, for saying so."""
-    one, two = json.loads(before), json.loads(now)
-    return [key for key in two if _plain(one.get(key)) != _plain(two[key])]
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        if status.st_size <= _SMALL:
+            digest.update(opened.read())
+            return [name, status.st_size, digest.hexdigest()]
+        last = status.st_size - _BLOCK
+        for part in range(_BLOCKS):
+            opened.seek(last * part // (_BLOCKS - 1))
+            digest.update(opened.read(_BLOCK))
+    return [name, status.st_size, digest.hexdigest(), status.st_mtime_ns]

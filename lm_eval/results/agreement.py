@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 from lm_eval.errors import OutputError
 
+#: A results file has the time in its name, whatever else it is called.
+_STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
 #: Of a task: what its hashes stand for.
 _HASHES = {"config": "configuration", "data": "data", "prompts": "prompts"}
 
@@ -33,10 +36,11 @@ def latest_results(path: Path) -> Path:
     """A results file as it is named; of a folder, the last that was written below it."""
     if not path.is_dir():
         return path
-    files = list(path.rglob("results_[0-9]*.json"))
+    stamped = {file: _STAMPED.fullmatch(file.name) for file in path.rglob("*.json")}
+    files = {file: found["time"] for file, found in stamped.items() if found is not None}
     if not files:
         raise OutputError(f"{path}: holds no results (results_<time>.json).")
-    return max(files, key=lambda file: file.name)
+    return max(files, key=lambda file: files[file])
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -44,12 +48,13 @@ def read_results(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise OutputError(f"{path}: there is no such file.")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: cannot be read as results ({error}).") from error
-    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+    rows = content.get("results") if isinstance(content, dict) else None
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
         raise OutputError(f"{path}: is no results file: it has no rows under `results`.")
-    return content
+    return dict(content)
 
 
 def compare(before: Mapping[str, Any], now: Mapping[str, Any], rounding: float = 0.0) -> Agreement:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import OutputError
-from lm_eval.results.names import sanitize_model_name as sanitize_model_name
+from lm_eval.results.names import file_name
 from lm_eval.results.sample_log import ENDINGS, write_log
 from lm_eval.results.samples import task_hash
 from lm_eval.results.serialise import handle_non_serializable
@@ -55,14 +55,14 @@ def save(
     if path.suffix == ".json":
         target = path.with_name(f"{path.stem}_{stamp}.json")
     else:
-        folder = folder / sanitize_model_name(model_name)
+        folder = folder / file_name(model_name)
         target = folder / f"results_{stamp}.json"
     hashes = {name: task_hash(logged) for name, logged in (samples or {}).items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
             end = ENDINGS[samples_format]
-            file = folder / f"samples_{sanitize_model_name(name)}_{stamp}{end}"
+            file = folder / f"samples_{file_name(name)}_{stamp}{end}"
             while file.exists():  # two names may be one after what files cannot hold is replaced
                 file = file.with_name(f"_{file.name}")
             with atomic_file(file) as opened:
@@ -90,30 +90,37 @@ def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
             json.dumps(line, default=handle_non_serializable, ensure_ascii=False) + "\n"
             for line in lines
         )
-        write_atomically(folder / f"answers_{sanitize_model_name(name)}_{stamp}.jsonl", text)
+        write_atomically(folder / f"answers_{file_name(name)}_{stamp}.jsonl", text)
     return folder
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes its name when it is whole: a reader sees all of it or none."""
+def atomic_file(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+    """A file to write that takes its name when it is whole: a reader sees all of it or none.
+
+    It is on the disk before it takes the name, or a power cut could leave the name with nothing.
+    A private one may be read by nobody else.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        with temporary.open("rb+") as written:  # whoever wrote it may have closed it
+            os.fsync(written.fileno())
+        if not private:
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_atomically(path: Path, parts: Iterable[str]) -> None:
+def write_atomically(path: Path, parts: Iterable[str], private: bool = False) -> None:
     """Write text, wholly or not at all."""
-    with atomic_file(path) as file:
+    with atomic_file(path, private) as file:
         # Half of a character pair cannot be written as UTF-8; JSON can spell it.
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 

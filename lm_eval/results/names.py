@@ -3,8 +3,29 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
+from pathlib import Path
+
+#: Bytes of a name within a file's, which may have 255 with all that is put around it.
+LONGEST = 180
 
 
 def sanitize_model_name(model_name: str) -> str:
-    """A model's name as a folder name."""
+    """A model's name as a folder name, as published."""
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model_name)
+
+
+def file_name(name: str) -> str:
+    """A name as part of a file's: as published, but never too long, nor a way to another folder.
+
+    `.` and `..` are called what the folder they lead to is called; a name that is too long keeps
+    its beginning, and a few digits that tell it from others with the same.
+    """
+    spelt = sanitize_model_name(name)
+    if not spelt.strip("."):
+        spelt = Path(name).resolve().name or "model"
+    if len(spelt.encode(errors="replace")) <= LONGEST:
+        return spelt
+    digits = sha256(name.encode(errors="backslashreplace")).hexdigest()[:12]
+    beginning = spelt.encode(errors="replace")[: LONGEST - len(digits) - 1].decode(errors="ignore")
+    return f"{beginning}_{digits}"

@@ -10,7 +10,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.usage import Usage
 from lm_eval.config.run import SECRETS, RunConfig
 from lm_eval.results.environment import describe_environment, describe_tokenizer
-from lm_eval.results.files import sanitize_model_name
+from lm_eval.results.names import sanitize_model_name
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.serialise import hash_string
 

@@ -21,9 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from lm_eval.config.run import has_secrets
 from lm_eval.errors import OutputError
-from lm_eval.results.files import atomic_file, sanitize_model_name, write_atomically
+from lm_eval.results.files import atomic_file, write_atomically
+from lm_eval.results.names import file_name
 from lm_eval.results.serialise import handle_non_serializable
+from lm_eval.results.whereabouts import go_where_it_was_run
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +50,7 @@ class RunFolder:
         path = Path(output_path)
         if path.suffix == ".json":
             return cls(path.with_suffix(".run"))
-        return cls(path / sanitize_model_name(model_name))
+        return cls(path / file_name(model_name))
 
     @classmethod
     def find(cls, path: str | Path) -> RunFolder:
@@ -55,42 +58,78 @@ class RunFolder:
         root = Path(path)
         if not root.is_dir():
             raise OutputError(f"{root}: there is no such folder.")
-        found = [root, *sorted(p for p in root.iterdir() if p.is_dir())]
-        runs = [cls(folder) for folder in found if (folder / NAME).is_file()]
+        runs = cls.all_in(root)
         if not runs:
             raise OutputError(
                 f"{root}: holds no run ({NAME}). A run leaves one where its --output_path points."
             )
         return max(runs, key=lambda run: run.read().get("begun", 0.0))
 
+    @classmethod
+    def all_in(cls, root: Path) -> list[RunFolder]:
+        """The runs in a folder and in the folders of it; none where there is no folder."""
+        try:
+            found = [root, *sorted(p for p in root.iterdir() if p.is_dir())]
+            return [cls(folder) for folder in found if (folder / NAME).is_file()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except PermissionError as error:
+            raise OutputError(f"{error.filename}: may not be read ({error.strerror}).") from error
+
     @property
     def answers(self) -> Path:
         return self.path / ANSWERS
+
+    def output_path(self, model_name: str) -> Path:
+        """The output path that means this folder, wherever it was moved to since it was begun."""
+        for path in (self.path.parent, self.path.with_suffix(".json")):
+            if RunFolder.of(path, model_name).path == self.path:
+                return path
+        expected = RunFolder.of(self.path.parent, model_name).path.name
+        raise OutputError(
+            f"{self.path}: its name was changed since the run was begun; call it {expected} again."
+        )
 
     def read(self) -> dict[str, Any]:
         """What the last run here was; nothing where there was none."""
         file = self.path / NAME
         if not file.is_file():
             return {}
+        content = self._read(file)
+        state = content.get("state")
+        whole = isinstance(state, dict) and isinstance(state.get("tasks"), dict)
+        if not (whole and isinstance(content.get("settings"), dict) and "directory" in content):
+            raise OutputError(
+                f"{file}: is no whole record of a run. Move it aside; the command that made the "
+                f"run goes on from the answers in {ANSWERS}, if those are there."
+            )
+        return content
+
+    @staticmethod
+    def _read(file: Path) -> dict[str, Any]:
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content: Any = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise OutputError(f"{file}: cannot be read as a run's record ({error}).") from error
-        if not isinstance(content, dict) or content.get("format", FORMAT + 1) > FORMAT:
+            raise OutputError(
+                f"{file}: cannot be read as a run's record ({error}). Move it aside; the command "
+                f"that made the run goes on from the answers in {ANSWERS}."
+            ) from error
+        if not isinstance(content, dict) or content.get("format") not in range(1, FORMAT + 1):
             raise OutputError(
                 f"{file}: is no record of a run, or one by a newer version of lm_eval. "
                 "Name another --output_path, or move it aside."
             )
-        return content
+        return dict(content)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        self._write(NAME, {"format": FORMAT, **record})
+        """The record; for its owner alone where the settings hold what opens the model's door."""
+        self._write(NAME, {"format": FORMAT, **record}, private=has_secrets(record["settings"]))
 
-    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+    def _write(self, name: str, content: Mapping[str, Any], private: bool = False) -> None:
         text = json.dumps(content, indent=2, default=handle_non_serializable, ensure_ascii=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path / name, [text])
+            write_atomically(self.path / name, [text], private=private)
         except OSError as error:
             raise self._not_recorded(error) from error
 
@@ -101,11 +140,11 @@ class RunFolder:
             f"{self.path}: the run cannot be recorded there ({error.strerror or error}){remedy}."
         )
 
-    def go_where_it_was_run(self) -> None:
+    def go_where_it_was_run(self, for_model: bool = True) -> None:
         """Settings may hold paths relative to where the command was first given."""
-        directory = Path(self.read().get("directory", "."))
-        if directory.is_dir():
-            os.chdir(directory)
+        record = self.read()
+        arguments = (record["settings"].get("model_args") or {}) if for_model else {}
+        go_where_it_was_run(record["directory"], arguments, record["state"].get("model"))
 
     def begin(self, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Record a run that is about to ask; say what has changed since the last one here."""
@@ -154,7 +193,9 @@ class RunFolder:
         self._write(PARTIAL, results)
 
     def finish(self, results: Path) -> None:
-        self.write({**self.read(), "finished": True, "results": results.name})
+        """Record that all is done; nothing where somebody removed the record meanwhile."""
+        if record := self.read():
+            self.write({**record, "finished": True, "results": results.name})
         (self.path / PARTIAL).unlink(missing_ok=True)
 
     @contextmanager
@@ -181,8 +222,8 @@ class RunFolder:
         """Remove what a run that was killed had begun to write; while we hold the folder, nobody
         is writing it.
         """
-        for name in (NAME, PLAN, PARTIAL):
-            for stale in self.path.glob(f".{name}.*"):
+        for begun in (f".{NAME}.*", f".{PLAN}.*", ".results_*.json.*", ".samples_*_*.*"):
+            for stale in self.path.glob(begun):
                 stale.unlink(missing_ok=True)
 
     def _clean(self, made: Sequence[Path]) -> None:
@@ -216,13 +257,28 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What is not as it was when the run was begun, in words."""
     found = []
     if now.get("model") is not None and before.get("model") not in (None, now["model"]):
-        found.append("the model is another one or was changed: its answers are asked for anew")
+        what = _other_parts(before["model"], now["model"])
+        found.append(
+            f"the model is another one or was changed{what}: its answers are asked for anew"
+        )
     for name, task in now["tasks"].items():
         old = before.get("tasks", {}).get(name)
         if old is None:
             continue
         parts = {"config": "its configuration", "data": "its data", "prompts": "its prompts"}
+        if old.get("documents") != task.get("documents"):  # others were asked: others were written
+            del parts["prompts"]
         changed = [words for key, words in parts.items() if old.get(key) != task[key]]
         if changed:
             found.append(f"task {name}: changed since: {', '.join(changed)}")
     return found
+
+
+def _other_parts(before: str, now: str) -> str:
+    """Which parts of a model's identity are others, in brackets."""
+    try:
+        one, two = json.loads(before), json.loads(now)
+        parts = [part for part in {**one, **two} if one.get(part) != two.get(part)]
+    except (ValueError, TypeError, AttributeError):  # of another version's making
+        return ""
+    return f" ({', '.join(parts)})"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import DataError, OutputError
-from lm_eval.results.names import sanitize_model_name
+from lm_eval.results.names import LONGEST, file_name
 from lm_eval.results.samples import sample_line
 from lm_eval.results.serialise import handle_non_serializable
 
@@ -129,10 +129,21 @@ def find_logs(path: Path) -> dict[str, Path]:
     return {name: file for name, (_, file) in sorted(logs.items())}
 
 
-def results_beside(log: Path) -> dict[str, Any]:
-    """The results file that was written with a log; nothing where there is none."""
-    found = _NAME.fullmatch(log.name)
-    for file in log.parent.glob(f"*_{found['stamp']}.json") if found else ():
+def results_beside(logs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """By task, the results that were written with its log; nothing where there are none."""
+    read: dict[tuple[Path, str], dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, log in logs.items():
+        named = _NAME.fullmatch(log.name)
+        key = log.parent, named["stamp"] if named else ""
+        if key not in read:  # one file for many logs
+            read[key] = _results(*key)
+        found[name] = read[key]
+    return found
+
+
+def _results(folder: Path, stamp: str) -> dict[str, Any]:
+    for file in folder.glob(f"*_{stamp}.json") if stamp else ():
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -144,9 +155,9 @@ def results_beside(log: Path) -> dict[str, Any]:
 
 def _task_name(log: Path, written: str) -> str:
     """The task's true name, where the file's could not spell it."""
-    if "__" in written:
-        for name in results_beside(log).get("configs", {}):
-            if sanitize_model_name(name) == written:
+    if "__" in written or len(written.encode(errors="replace")) >= LONGEST - 3:
+        for name in results_beside({written: log})[written].get("configs", {}):
+            if file_name(name) == written:
                 return str(name)
     return written
 

@@ -35,6 +35,7 @@ EvalResults = TypedDict(
         "failed_requests": dict[str, int],
         # how it was run, and all that is needed to run it again
         "settings": dict[str, Any],
+        "directory": str,
         "model_identity": dict[str, Any],
         "scored_from": dict[str, Any],
         "config": dict[str, Any],

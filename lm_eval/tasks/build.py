@@ -7,8 +7,7 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from lm_eval.api.group import Group
@@ -23,14 +22,15 @@ from lm_eval.config.functions import resolve_functions, run_modules_that_registe
 from lm_eval.config.group import GroupConfig
 from lm_eval.config.task import TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
-from lm_eval.config.yaml_file import YamlFile, load_yaml_file
+from lm_eval.config.yaml_file import YamlFile
 from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion, whence
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import apply_format
 from lm_eval.prompts.promptsource import fan_out
-from lm_eval.tasks import packs
+from lm_eval.tasks import stand_ins
 from lm_eval.tasks.configurable import ConfigurableTask
-from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of, offer_as_package
+from lm_eval.tasks.group_file import GROUP_FIELDS, PATH_MARK, GroupFile, trust
+from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of
 from lm_eval.tasks.recorded import RecordedTask
 
 logger = logging.getLogger(__name__)
@@ -38,13 +38,10 @@ logger = logging.getLogger(__name__)
 Built = Task | Group
 Overrides = Mapping[str, Any]
 
-_GROUP_FIELDS = {f.name for f in fields(GroupConfig)}
 #: Keys of a task file that say how it is found, not what it is.
 _STRUCTURAL = ("tag", "group", "task_list")
 #: What parts a format from a task's name.
 FORMAT_MARK = "@"
-#: What parts a group from its member.
-PATH_MARK = "::"
 
 
 @dataclass
@@ -85,7 +82,7 @@ class Builder:
             return [self._shared_task(self.index[names[0]], {**(overrides or {}), **own}, None)]
         if self.index[names[0]].kind is not Kind.GROUP:
             return None
-        group = _GroupFile.load(self.index[names[0]])
+        group = GroupFile.load(self.index[names[0]])
         inherited: Overrides = dict(overrides or {})
         for depth, name in enumerate(names[1:], start=1):
             number, member = group.member(name, self.index)
@@ -95,11 +92,11 @@ class Builder:
             group = self._descend(group, number, member)
         return None
 
-    def _descend(self, group: _GroupFile, number: int, member: Mapping[str, Any]) -> _GroupFile:
+    def _descend(self, group: GroupFile, number: int, member: Mapping[str, Any]) -> GroupFile:
         name = member.get("group", member.get("task"))
         if name in self.index and self.index[name].kind is Kind.GROUP:
             own = {k: v for k, v in member.items() if k not in ("group", "task")}
-            inner = _GroupFile.load(self.index[name])
+            inner = GroupFile.load(self.index[name])
             inner.defaults.update(own)
             return inner
         if "group" in member:
@@ -117,7 +114,7 @@ class Builder:
             members = (self.index[name] for name in sorted(entry.tags))
             return [built for member in members for built in self.build(member, overrides, group)]
         if entry.kind is Kind.GROUP:
-            return [self._group(_GroupFile.load(entry), overrides)]
+            return [self._group(GroupFile.load(entry), overrides)]
         prompts = self._prompts(entry, overrides)
         if len(prompts) > 1:
             return [self._prompt_group(entry, overrides, prompts)]
@@ -169,9 +166,8 @@ class Builder:
 
     def _task(self, entry: Entry, overrides: Overrides) -> Task:
         file = file_of(entry)
-        if (pack := packs.pack_of(entry.path)) is not None:
-            packs.trust(file.path)
-            offer_as_package(pack.tasks)
+        trust(file)
+        stand_ins.offer()
         try:
             values = self.configure(entry, file, overrides)
             make = values.pop("class", None)
@@ -213,10 +209,10 @@ class Builder:
 
     # -- groups -------------------------------------------------------------------------------
 
-    def _group(self, file: _GroupFile, overrides: Overrides) -> Group:
+    def _group(self, file: GroupFile, overrides: Overrides) -> Group:
         """A group and its children. What the caller overrides goes before the group's own."""
         try:
-            own = {k: v for k, v in file.values.items() if k in _GROUP_FIELDS}
+            own = {k: v for k, v in file.values.items() if k in GROUP_FIELDS}
             config = GroupConfig(**{**own, "group": file.name})
         except EvalError as error:
             raise located(error, file.path) from error
@@ -232,7 +228,7 @@ class Builder:
         return group
 
     def _member(
-        self, file: _GroupFile, number: int, member: Any, overrides: Overrides
+        self, file: GroupFile, number: int, member: Any, overrides: Overrides
     ) -> list[Built]:
         """A child given by name, by name with overrides, or written out in place."""
         if isinstance(member, str):
@@ -267,7 +263,7 @@ class Builder:
             raise located(error, file.where(number)) from error
 
     def _member_group(
-        self, file: _GroupFile, member: Mapping[str, Any], overrides: Overrides
+        self, file: GroupFile, member: Mapping[str, Any], overrides: Overrides
     ) -> list[Built]:
         name = member["group"]
         if name not in self.index or "task" in member:
@@ -275,86 +271,14 @@ class Builder:
         own = {k: v for k, v in member.items() if k != "group"}
         return self._in(file, self.index[name], {**overrides, **own})
 
-    def _in(self, file: _GroupFile, entry: Entry, overrides: Overrides) -> list[Built]:
+    def _in(self, file: GroupFile, entry: Entry, overrides: Overrides) -> list[Built]:
         if entry.kind is Kind.GROUP:
-            return [self._group(_GroupFile.load(entry, file.chain), overrides)]
+            return [self._group(GroupFile.load(entry, file.chain), overrides)]
         return self.build(entry, overrides, file.name)
 
 
 #: Under this key a format asked for by `@` travels among the overrides.
 FORMAT = "@format"
-
-
-@dataclass
-class _GroupFile:
-    """A group's configuration, wherever it stands, and the groups it was reached through."""
-
-    name: str
-    file: YamlFile
-    values: dict[str, Any]
-    chain: tuple[str, ...]
-    defaults: dict[str, Any]
-
-    @classmethod
-    def load(cls, entry: Entry, chain: tuple[str, ...] = ()) -> _GroupFile:
-        file = file_of(entry)
-        try:
-            return cls._of(entry.name, file, resolve_functions(file.values), chain)
-        except EvalError as error:
-            raise located(error, file.path if entry.path else None) from error
-
-    @classmethod
-    def _of(
-        cls, name: str, file: YamlFile, values: dict[str, Any], chain: tuple[str, ...]
-    ) -> _GroupFile:
-        """Keys that are not the group's own are for every task below it, and so is `include`."""
-        included = values.get("include") or {}
-        if isinstance(included, str):
-            included = resolve_functions(load_yaml_file(file.path.parent / included).values)
-        own = {k: v for k, v in values.items() if k not in _GROUP_FIELDS and k != "tag"}
-        return cls(name, file, values, (*chain, name), {**included, **own})
-
-    def inline(self, member: Mapping[str, Any]) -> _GroupFile:
-        """A group written out inside this one."""
-        name = f"{self.name}{PATH_MARK}{member['group']}"
-        return self._of(name, self.file, dict(member), self.chain)
-
-    @property
-    def path(self) -> Path:
-        return self.file.path
-
-    @property
-    def members(self) -> list[Any]:
-        members = self.values.get("task") or []
-        return [members] if isinstance(members, (str, Mapping)) else list(members)
-
-    def where(self, number: int) -> str:
-        """The line of a member."""
-        return self.file.where(f"task[{number}]" if len(self.chain) == 1 else "task")
-
-    def member(self, name: str, index: Index) -> tuple[int, Mapping[str, Any]]:
-        """The member called `name`, or a task of a tag among the members."""
-        names = []
-        for number, member in enumerate(self.members):
-            spec = {"task": member} if isinstance(member, str) else member
-            own = str(spec.get("group", spec.get("task")))
-            if own == name:
-                return number, spec
-            entry = index.get(own)
-            if entry is not None and entry.kind is Kind.TAG and name in entry.tags:
-                return number, {**spec, "task": name}
-            names.append(own)
-        raise UnknownNameError(
-            f"{self.file.path}: group {self.name!r} has no member {name!r}."
-            f"{suggestion(name, names)} It has: {', '.join(names)}."
-        )
-
-    def refuse_circle(self, entry: Entry, number: int) -> None:
-        if entry.name in self.chain:
-            chain = " -> ".join([*self.chain[self.chain.index(entry.name) :], entry.name])
-            raise ConfigError(
-                f"{self.where(number)}: groups hold one another in a circle: {chain}."
-            )
 
 
 def _place(error: EvalError, file: YamlFile) -> str:

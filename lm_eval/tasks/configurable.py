@@ -29,7 +29,7 @@ from lm_eval.prompts import fields
 from lm_eval.prompts.fewshot import ContextSampler
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
 from lm_eval.prompts.promptsource import apply_prompt
-from lm_eval.tasks import scorer
+from lm_eval.tasks import asking, scorer
 from lm_eval.tasks.shots import Shots
 
 logger = logging.getLogger(__name__)
@@ -308,80 +308,25 @@ class ConfigurableTask(Task):
     def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> list[Instance] | Instance:
         apply_chat_template = kwargs.pop("apply_chat_template", False)
         kwargs.pop("chat_template", None)
-        media = self._media(doc)
+        media = asking.media(self, doc)
         if self.OUTPUT_TYPE == "multiple_choice":
-            pairs = self._choice_arguments(doc, ctx, apply_chat_template)
+            pairs = asking.choices(self, doc, ctx, apply_chat_template)
             return [
                 Instance("loglikelihood", doc, pair + media, idx, **kwargs)
                 for idx, pair in enumerate(pairs)
             ]
         arguments: tuple[Any, ...]
         if self.OUTPUT_TYPE == "loglikelihood":
-            arguments = (ctx, self._target_text(doc))
+            arguments = (ctx, asking.target(self, doc))
         elif self.OUTPUT_TYPE == "loglikelihood_rolling":
-            arguments = (self._target_text(doc),)
+            arguments = (asking.target(self, doc),)
         else:
             arguments = (ctx, copy.deepcopy(self.config.generation_kwargs))
         return Instance(self.OUTPUT_TYPE or "generate_until", doc, arguments + media, 0, **kwargs)
 
-    def _target_text(self, doc: Any) -> str:
-        target = self.doc_to_target(doc)
-        if not isinstance(target, str):
-            raise DataError(f"doc_to_target gave {target!r}; what is to be scored must be text.")
-        return target
-
-    def _choice_arguments(
-        self, doc: Any, ctx: Any, apply_chat_template: bool
-    ) -> list[tuple[str, str]]:
-        """Context and continuation of every choice; for `acc_mutual_info` each choice alone too."""
-        choices = self.doc_to_choice(doc)
-        if not choices:
-            raise DataError(f"doc_to_choice gave nothing to choose from: {choices!r}.")
-        if None in choices:
-            raise DataError(f"doc_to_choice gave a choice that is nothing: {choices!r}.")
-        self._check_gold(doc, len(choices))
-        delimiter = self.config.target_delimiter
-        prefix = self.config.gen_prefix
-        if apply_chat_template and (not prefix or prefix[-1].isspace()):
-            delimiter = ""
-        if self.multiple_input:
-            continuation = f"{delimiter}{self.doc_to_target(doc)}"
-            pairs = [(context, continuation) for context in ctx]
-        else:
-            pairs = [(ctx, f"{delimiter}{choice}") for choice in choices]
-        if self._metrics.wants("acc_mutual_info"):
-            pairs += [("", f"{delimiter}{choice}") for choice in choices]
-        return pairs
-
-    def _check_gold(self, doc: Any, count: int) -> None:
-        """Refuse a gold answer that no choice can be, before anything is asked.
-
-        Where nothing is scored, or by the task's own code, the gold answer may be anything.
-        """
-        if self.config.process_results is not None or self._metrics.wants("bypass"):
-            return
-        field = "doc_to_text" if self.multiple_input else "doc_to_target"
-        gold = getattr(self, field)(doc)
-        for index in gold if isinstance(gold, list) else [gold]:
-            if not isinstance(index, (int, str)) and not hasattr(index, "__index__"):
-                raise DataError(
-                    f"the gold answer is {index!r}; {field} must give a choice, or the number of "
-                    "one."
-                )
-            if not isinstance(index, str) and not 0 <= index < count:
-                raise DataError(
-                    f"the gold answer is number {index}, but there are {count} choices, "
-                    f"numbered from 0. Correct {field}, or leave such documents out with "
-                    "process_docs."
-                )
-
-    def _media(self, doc: Any) -> tuple[dict[str, Any], ...]:
-        media = {}
-        if self.config.doc_to_image:
-            media["visual"] = self.doc_to_image(doc)
-        if self.config.doc_to_audio:
-            media["audio"] = self.doc_to_audio(doc)
-        return (media,) if media else ()
+    def scores_metric(self, name: str) -> bool:
+        """Whether a metric is among those that the task is scored by."""
+        return self._metrics.wants(name)
 
     # -- scores -------------------------------------------------------------------------------
 

@@ -74,16 +74,16 @@ def build_index(roots: Iterable[Path]) -> Index:
     return index
 
 
-def offer_as_package(folder: Path) -> None:
+def offer_as_package(folder: Path, last: bool = False) -> None:
     """Let code in a task folder import its neighbours as `lm_eval.tasks.<folder>`.
 
-    Its own come before ours of the same name, as its tasks do.
+    Its own come before ours of the same name, as its tasks do; or `last`, as a pack's do.
     """
     import lm_eval.tasks
 
     search = lm_eval.tasks.__path__
     if str(folder) not in search:
-        search.insert(0, str(folder))
+        search.insert(len(search) if last else 0, str(folder))
 
 
 def kind_of(values: Scan | dict[str, Any]) -> Kind | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lm_eval.tasks.build import Builder, Built
 
 LIBRARY = Path(__file__).parent
+_PREFIXED = re.compile(rf"\w[\w.\-]*{packs.PACK_MARK}[\w*?\[][^/\\]*")
 _INSIDE, _OUTSIDE = f"{LIBRARY}{os.sep}", f"{LIBRARY.parents[1]}{os.sep}"
 
 
@@ -77,12 +79,20 @@ class TaskManager:
         return self._named(Kind.TAG)
 
     def _named(self, *kinds: Kind) -> list[str]:
-        return sorted(name for name, entry in self._index.items() if entry.kind in kinds)
+        return [entry.name for entry in _of_kind(self._index, *kinds)]
 
     def match_tasks(self, task_list: Iterable[str]) -> list[str]:
         """The known names that some patterns (`mmlu_*`) match."""
         patterns = [task_list] if isinstance(task_list, str) else list(task_list)
         return sorted({n for p in patterns for n in fnmatch.filter(self._index, p)})
+
+    def search(self, text: str, *kinds: Kind) -> list[Entry]:
+        """Everything of some kinds whose name holds a text; `pack:text` looks into a pack."""
+        pack, mark, inside = text.partition(packs.PACK_MARK)
+        if mark and pack in self._packs:
+            found = _of_kind(self._packs[pack], *kinds)
+            return [entry for entry in found if inside in entry.name]
+        return [entry for entry in _of_kind(self._index, *kinds) if text in entry.name]
 
     def list_all_tasks(
         self,
@@ -91,14 +101,11 @@ class TaskManager:
         list_subtasks: bool = True,
         search: str = "",
     ) -> str:
-        """Tables of what there is, and where; of the names that hold the text `search` alone."""
-
-        def having(names: list[str]) -> list[Entry]:
-            return [self._index[name] for name in names if search in name]
-
-        groups = [[e.name, _location(e)] for e in having(self.all_groups)]
-        tags = [[e.name] for e in having(self.all_tags)]
-        tasks = [[e.name, _location(e), e.output_type or ""] for e in having(self.all_subtasks)]
+        """Tables of what there is, and where; with `search`, of what that finds alone."""
+        groups = [[e.name, _location(e)] for e in self.search(search, Kind.GROUP)]
+        tags = [[e.name] for e in self.search(search, Kind.TAG)]
+        singles = self.search(search, Kind.TASK, Kind.PY_TASK)
+        tasks = [[e.name, _location(e), e.output_type or ""] for e in singles]
         tables = [
             (list_groups, ["Group", "Config Location"], groups),
             (list_tags, ["Tag"], tags),
@@ -159,20 +166,32 @@ class TaskManager:
             return [spec]
         if isinstance(spec, dict):
             return builder.build(*self._entry_of(spec))
-        pack, _, inside = str(spec).partition(packs.PACK_MARK)
-        if pack in self._packs and inside:
-            # In a pack, its own names go first.
-            builder = Builder({**self._index, **self._packs[pack]}, self.metadata)
-            spec = inside
         if not isinstance(spec, str):
             raise ConfigError(f"a task is asked for by name, path or dictionary, not by {spec!r}.")
-        found = builder.by_name(spec)
-        if found is not None:
-            return found
+        pack, spec = self._parted(spec)
+        index = self._packs.get(pack, self._index)
+        if pack:  # its groups may name what is not its own
+            builder = Builder({**self._index, **index}, builder.metadata, builder.documents)
+        if spec in index or _base(spec) in index:
+            found = builder.by_name(spec)
+            if found is not None:
+                return found
         path, _, format_name = spec.rpartition(FORMAT_MARK)
         if path.endswith((".yaml", ".yml")):
             return builder.build(_entry_of_file(Path(path).expanduser()), {FORMAT: format_name})
-        return [item for entry in self._find(spec) for item in builder.build(entry)]
+        return [item for entry in self._find(spec, pack) for item in builder.build(entry)]
+
+    def _parted(self, name: str) -> tuple[str, str]:
+        """`pack:name` in its parts; the first is empty for what is looked for everywhere."""
+        pack, _, inside = name.partition(packs.PACK_MARK)
+        if pack in self._packs and inside and not inside.startswith(packs.PACK_MARK):
+            return pack, inside
+        if _PREFIXED.fullmatch(name) and name not in self._index and not Path(name).exists():
+            raise UnknownNameError(
+                f"there is no pack {pack!r} to look for {inside!r} in."
+                f"{suggestion(pack, self._packs)} `lm-eval packs ls` lists them."
+            )
+        return "", name
 
     def _entry_of(self, config: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
         """A dictionary that names a known task overrides it; any other defines its own."""
@@ -180,31 +199,36 @@ class TaskManager:
         if kind is None:
             raise ConfigError(f"a task dictionary needs a `task` or `group` key: {config!r}.")
         name = config.get("group" if kind is Kind.GROUP else "task")
-        if kind is Kind.TASK and name in self._index:
-            return self._index[name], {k: v for k, v in config.items() if k != "task"}
+        if kind is Kind.TASK and isinstance(name, str):
+            pack, inside = self._parted(name)
+            known = self._packs.get(pack, self._index).get(inside)
+            if known is not None:
+                return known, {k: v for k, v in config.items() if k != "task"}
         return Entry(str(name), kind, None, cfg=config), {}
 
     def entries(self, name: str) -> list[Entry]:
         """What a name, a pattern of names, or a path leads to, found but not built."""
-        base = name.partition("@")[0].partition("::")[0]
-        return [self._index[base]] if base in self._index else self._find(name)
+        pack, name = self._parted(name)
+        index = self._packs.get(pack, self._index)
+        return [index[_base(name)]] if _base(name) in index else self._find(name, pack)
 
-    def _find(self, name: str) -> list[Entry]:
-        """What a pattern of names or a path leads to.
+    def _find(self, name: str, pack: str) -> list[Entry]:
+        """What a pattern of names (in a pack, its own alone) or a path leads to.
 
         A folder stands for the task files right in it, but names that match go before a folder
         that happens to be called so too.
         """
+        index = self._packs.get(pack, self._index)
         path = Path(name).expanduser()
         if path.is_file() or (path.suffix in (".yaml", ".yml") and not glob.has_magic(name)):
             return [_entry_of_file(path)]
-        names = self.match_tasks([name])
+        names = sorted(fnmatch.filter(index, name))
         if names:
-            return [self._index[found] for found in names]
+            return [index[found] for found in names]
         files = sorted(path.glob("*.yaml")) if path.is_dir() else _files_like(path)
         found = [entry for file in files if (entry := _entry_in(file)) is not None]
         if not found:
-            raise unknown_task(name, self._index)
+            raise unknown_task(name, index, pack)
         return found
 
     def load_task_or_group(self, task_list: Any) -> dict[Any, Any]:
@@ -215,6 +239,15 @@ class TaskManager:
         return nested
 
 
+def _of_kind(index: Index, *kinds: Kind) -> list[Entry]:
+    return [entry for _, entry in sorted(index.items()) if entry.kind in kinds]
+
+
+def _base(name: str) -> str:
+    """The task or group that `name@format` and `group::member` begin with."""
+    return name.partition("@")[0].partition("::")[0]
+
+
 def _location(entry: Entry) -> str:
     """Where an entry is defined; in the library, as seen from outside the package."""
     if entry.path is None:
@@ -222,10 +255,16 @@ def _location(entry: Entry) -> str:
     return entry.path.removeprefix(_OUTSIDE) if entry.path.startswith(_INSIDE) else entry.path
 
 
-def unknown_task(name: str, index: Index) -> UnknownNameError:
+def unknown_task(name: str, index: Index, pack: str = "") -> UnknownNameError:
+    if pack:
+        return UnknownNameError(
+            f"the pack {pack} has no task, group or tag {name!r}.{suggestion(name, index)} "
+            f"`lm-eval ls tasks {pack}:` lists all it has."
+        )
     return UnknownNameError(
         f"there is no task, group or tag {name!r}.{suggestion(name, index)} "
-        "`lm-eval ls tasks` lists them all; --include_path DIR adds a folder of your own."
+        "`lm-eval ls tasks` lists them all; --include_path DIR adds a folder of your own, `lm-eval "
+        "packs add SOURCE` what others have published."
     )
 
 

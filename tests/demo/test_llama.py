@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from lm_eval.engine.plan import plan
+from lm_eval.engine.plan import Ordered, plan
 from lm_eval.models.conventions import Generation
 from lm_eval.models.demo import DemoLM
-from lm_eval.models.demo.generate import choose
+from lm_eval.models.demo.generate import Prompt, choose, read_prompts
 from lm_eval.models.demo.llama import Decoder, Llama
 from lm_eval.models.demo.model import WEIGHTS
 from tests.demo.conftest import (
@@ -95,7 +95,7 @@ def tokens_of(demo: DemoLM, text: str) -> list[int]:
 
 def test_a_forward_pass_agrees_with_a_naive_one(llama: Llama, demo: DemoLM, naive: Naive) -> None:
     tokens = tokens_of(demo, "Mira the baker is in the mill. She has 12 figs.")
-    (batch,) = plan([tokens], [len(tokens)])
+    (batch,) = plan(Ordered.of([tokens], [len(tokens)]))
     hidden, _ = llama.read(batch)
     np.testing.assert_allclose(llama.logits(hidden), naive.logits(tokens), atol=2e-4)
 
@@ -105,36 +105,34 @@ def test_requests_in_one_tree_agree_with_each_alone(
 ) -> None:
     texts = ["Tom has a kite.", "Tom has a kettle and", "Tom is here", "Tom has", "Ana"]
     sequences = [tokens_of(demo, text) for text in texts]
-    (batch,) = plan(sequences, [len(s) for s in sequences])
+    (batch,) = plan(Ordered.of(sequences, [len(s) for s in sequences]))
     logits = llama.logits(llama.read(batch)[0])
     for place, request in enumerate(batch.requests):
         alone = naive.logits(sequences[request])
         np.testing.assert_allclose(logits[batch.nodes_of(place)], alone, atol=2e-4)
 
 
-def test_a_tree_behind_a_stem_agrees_with_the_whole(llama: Llama, demo: DemoLM) -> None:
-    stem = tokens_of(demo, documents("choice_test")[0]["scene"])
+def test_trees_that_hand_nodes_on_agree_with_the_whole(llama: Llama, demo: DemoLM) -> None:
+    scene = tokens_of(demo, documents("choice_test")[0]["scene"])
     ends = [tokens_of(demo, text) for text in ("\nQuestion: Where", "\nQuestion: Who", " Then")]
-    sequences = [stem + end for end in ends]
-    (whole,) = plan(sequences, [len(end) for end in ends])
-    parts = plan(sequences, [len(end) for end in ends], max_requests=1)
-    assert len(parts[0].stem) >= len(stem)
+    ordered = Ordered.of([scene + end for end in ends], [len(end) for end in ends])
+    (whole,) = plan(ordered)
     expected = llama.logits(llama.read(whole)[0])
-    cache = llama.read_stem(parts[0].stem)
-    for part in parts:
+    given = None
+    for number, part in enumerate(plan(ordered, max_requests=1)):
+        assert part.given >= len(scene) * (number > 0)
+        hidden, cache = llama.read(part, given)
+        given = cache.take(part.kept)
         request = int(part.requests[0])
         place = whole.requests.tolist().index(request)
-        found = llama.logits(llama.read(part, cache)[0][part.scored])
+        found = llama.logits(hidden[part.scored - part.given])
         np.testing.assert_allclose(found, expected[whole.nodes_of(place)], atol=1e-4)
 
 
 def test_decoding_with_a_cache_agrees_with_reading_it_all(llama: Llama, demo: DemoLM) -> None:
     prompts = [tokens_of(demo, t) for t in ("Tom has a", "Mira the baker is in the", "Ana")]
     added = np.random.default_rng(0).integers(1, 500, (3, 2, 5))
-    caches = []
-    for prompt in prompts:
-        stem = llama.read_stem(np.array(prompt[:-1], dtype=np.int64))
-        caches.append(llama.empty_cache() if stem is None else stem)
+    caches = read_prompts(llama, [Prompt("", prompt, (0,)) for prompt in prompts], 100)
     decoder = Decoder(llama, caches, answers=2, max_tokens=6)
     inputs = np.concatenate([np.array([[[p[-1]]] * 2 for p in prompts]), added], axis=2)
     steps = [decoder.step(inputs[:, :, i].reshape(-1)).reshape(3, 2, -1) for i in range(4)]
@@ -143,7 +141,7 @@ def test_decoding_with_a_cache_agrees_with_reading_it_all(llama: Llama, demo: De
     for p, prompt in enumerate(prompts):
         for r in range(2):
             whole = prompt + added[p, r].tolist()
-            (batch,) = plan([whole], [6])
+            (batch,) = plan(Ordered.of([whole], [6]))
             expected = llama.logits(llama.read(batch)[0][batch.scored])
             for i in range(4 if p == 1 else 6):
                 row = p if i < 4 else p // 2

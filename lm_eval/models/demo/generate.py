@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from lm_eval.engine.plan import Ints, plan
+from lm_eval.engine.plan import Ints, Ordered, plan
 from lm_eval.models.conventions import Generation, cut_at_stop, stream
-from lm_eval.models.demo.llama import Cache, Decoder, Floats, Llama, join
+from lm_eval.models.demo.llama import Cache, Decoder, Floats, Llama
 
 Doubles = NDArray[np.float64]
 
@@ -57,15 +57,13 @@ def read_prompts(model: Llama, prompts: Sequence[Prompt], max_tokens: int) -> li
     caches: dict[int, Cache] = {}
     longer = [i for i, prompt in enumerate(prompts) if len(prompt.tokens) > 1]
     sequences = [prompts[i].tokens[:-1] for i in longer]
-    stem_tokens, stem = np.zeros(0, dtype=np.int64), None
-    for batch in plan(sequences, [1] * len(sequences), max_tokens=max_tokens):
-        if not np.array_equal(batch.stem, stem_tokens):
-            stem_tokens, stem = batch.stem, model.read_stem(batch.stem)
-        _, cache = model.read(batch, stem)
-        nodes = np.arange(len(batch.tokens))
+    ordered = Ordered.of(sequences, [1] * len(sequences))
+    given = None
+    for batch in plan(ordered, max_tokens=max_tokens):
+        _, cache = model.read(batch, given)
+        given = cache.take(batch.kept)
         for request, last in zip(batch.requests, batch.scored, strict=True):
-            own = cache.take(np.flatnonzero((nodes <= last) & (batch.end > last)))
-            caches[longer[request]] = own if stem is None else join(stem, own)
+            caches[longer[request]] = cache.take(batch.path(int(last)))
     empty = model.empty_cache()
     return [caches.get(i, empty) for i in range(len(prompts))]
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from lm_eval.engine.plan import Batch, Ints, plan
+from lm_eval.engine.plan import Batch, Ints
 
 Floats = NDArray[np.float32]
 Attend = Callable[[int, Floats, Floats, Floats], Floats]
@@ -54,14 +54,6 @@ class Cache:
 
     def __len__(self) -> int:
         return int(self.keys.shape[1])
-
-
-def join(first: Cache, second: Cache) -> Cache:
-    """The cache of one run of tokens followed by another."""
-    return Cache(
-        np.concatenate([first.keys, second.keys], axis=1),
-        np.concatenate([first.values, second.values], axis=1),
-    )
 
 
 class Llama:
@@ -142,62 +134,54 @@ class Llama:
         none = np.zeros((len(self.layers), 0, self.key_heads, self.head_width), np.float32)
         return Cache(none, none)
 
-    def read_stem(self, tokens: Ints) -> Cache | None:
-        """The cache of a plain run of tokens, to be put before trees; None where there are none."""
-        if not len(tokens):
-            return None
-        return self.read(plan([tokens.tolist()], [1], max_tokens=None)[0])[1]
+    def read(self, batch: Batch, given: Cache | None = None) -> tuple[Floats, Cache]:
+        """Run the nodes of a packed prefix tree but for those whose cache is given.
 
-    def read(self, batch: Batch, stem: Cache | None = None) -> tuple[Floats, Cache]:
-        """Run a packed prefix tree, behind the cache of its stem where it has one.
-
-        Attention goes block by block: a run of nodes sees the ancestors that reach into it, and
-        itself. Whatever lies between them is never touched.
+        Returns the hidden states of the nodes that were run, and the cache of all. Attention goes
+        block by block: a run of nodes sees the ancestors that reach into it, and itself. Whatever
+        lies between them is never touched.
         """
         shape = (len(self.layers), len(batch.tokens), self.key_heads, self.head_width)
         cache = Cache(np.empty(shape, np.float32), np.empty(shape, np.float32))
+        first = batch.given
+        if given is not None:
+            cache.keys[:, :first], cache.values[:, :first] = given.keys, given.values
         blocks = list(_blocks(batch))
 
         def attend(number: int, q: Floats, k: Floats, v: Floats) -> Floats:
-            cache.keys[number], cache.values[number] = k, v
+            keys, values = cache.keys[number], cache.values[number]
+            keys[first:], values[first:] = k, v
             mixed = np.empty_like(q)
             for span, seen, hide in blocks:
-                keys, values = k[seen], v[seen]
-                if stem is not None:
-                    keys = np.concatenate([stem.keys[number], keys])
-                    values = np.concatenate([stem.values[number], values])
-                mixed[span] = _tree_attention(q[span], keys, values, hide)
+                mixed[span] = _tree_attention(q[span], keys[seen], values[seen], hide)
             return mixed
 
-        return self.run(batch.tokens, batch.position, attend), cache
+        return self.run(batch.tokens[first:], batch.position[first:], attend), cache
 
 
 def _blocks(batch: Batch) -> Iterator[tuple[slice, Ints, Floats]]:
-    """Cut a tree into runs of nodes; gives each run, the nodes it sees and a mask over those.
+    """Cut the nodes to be run into runs; gives each, the nodes it sees and a mask over those.
 
     Cuts are made where the tree is shallow, so that few ancestors reach over them.
     """
-    first, total = 0, len(batch.tokens)
+    first, total = batch.given, len(batch.tokens)
     while first < total:
         window = batch.position[first + BLOCK : first + 2 * BLOCK]
         last = first + BLOCK + int(window.argmin()) if len(window) else total
-        above = np.flatnonzero(batch.end[:first] > first)
-        seen = np.concatenate([above, np.arange(first, last)])
+        seen = np.concatenate([batch.ancestors(first), np.arange(first, last)])
         node = np.arange(first, last)[:, None]
         visible = (seen <= node) & (node < batch.end[seen])
-        yield slice(first, last), seen, np.where(visible, np.float32(0), HIDDEN)
+        span = slice(first - batch.given, last - batch.given)
+        yield span, seen, np.where(visible, np.float32(0), HIDDEN)
         first = last
 
 
 def _tree_attention(q: Floats, k: Floats, v: Floats, hide: Floats) -> Floats:
-    """Attention of N queries (N, H, E) over T keys and values (T, K, E).
-
-    The mask (N, M) covers the last M keys; the stem's keys before them are seen by all.
-    """
+    """Attention of N queries (N, H, E) over T keys and values (T, K, E) under a mask (N, T)."""
     count, heads, width = q.shape
     groups = q.reshape(count, k.shape[1], -1, width).transpose(1, 2, 0, 3)
     scores = groups @ k.transpose(1, 2, 0)[:, None]
-    scores[..., -hide.shape[1] :] += hide
+    scores += hide
     mixed = softmax(scores) @ v.transpose(1, 0, 2)[:, None]
     return mixed.transpose(2, 0, 1, 3).reshape(count, heads, width)
 

@@ -14,7 +14,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.api.usage import Usage
-from lm_eval.engine.plan import distinct_tokens, plan
+from lm_eval.engine.plan import Ordered, plan
 from lm_eval.engine.progress import progress
 from lm_eval.models.conventions import (
     Generation,
@@ -146,23 +146,20 @@ class DemoLM(TemplateLM):
         """Score continuations in the order that suits the model; a batch's numbers and scores."""
         fitted = [fit_window(*window, self.max_length) for window in windows]
         read = sum(len(tokens) for tokens, wanted in fitted if wanted)
-        self.used.tokens_in += read
         filled = [i for i, (_, wanted) in enumerate(fitted) if wanted]
         yield [(i, (0.0, True)) for i, (_, wanted) in enumerate(fitted) if not wanted]
-        batches = plan(
+        ordered = Ordered.of(
             [fitted[i][0] for i in filled],
             [len(fitted[i][1]) for i in filled],
-            max_tokens=TREE_TOKENS if self.batch_size is None else None,
-            max_requests=self.batch_size,
             share=self.prefix_sharing,
         )
-        self.used.tokens_shared += read - distinct_tokens(batches)
-        stem_tokens, stem = np.zeros(0, dtype=np.int64), None
-        for batch in batches:
-            if not np.array_equal(batch.stem, stem_tokens):
-                stem_tokens, stem = batch.stem, self.model.read_stem(batch.stem)
-            hidden, _ = self.model.read(batch, stem)
-            nodes, row = np.unique(batch.scored, return_inverse=True)
+        most = TREE_TOKENS if self.batch_size is None else None
+        given, computed = None, 0
+        for batch in plan(ordered, max_tokens=most, max_requests=self.batch_size):
+            hidden, cache = self.model.read(batch, given)
+            given = cache.take(batch.kept)
+            computed += len(hidden)
+            nodes, row = np.unique(batch.scored - batch.given, return_inverse=True)
             logits = log_softmax(self.model.logits(hidden[nodes]))
             numbers = [filled[request] for request in batch.requests]
             wanted = np.concatenate([fitted[i][1] for i in numbers]).astype(np.int64)
@@ -173,6 +170,7 @@ class DemoLM(TemplateLM):
                 (number, (float(found[span].sum()), bool(likeliest[span].all())))
                 for number, span in zip(numbers, spans, strict=True)
             ]
+        self.used.read(read, computed)
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lm_eval.engine.plan import Batch, Ordered, plan_carried
+from lm_eval.engine.plan import Batch, Ordered, plan
 from lm_eval.models.huggingface.attention import (
     Form,
     flash_attention,
@@ -20,7 +20,7 @@ from lm_eval.models.huggingface.attention import (
     switched_on,
 )
 from lm_eval.models.huggingface.network import Network
-from lm_eval.models.huggingface.tree import KeysValues, Tree, ancestors
+from lm_eval.models.huggingface.tree import KeysValues, Tree
 
 
 class Rows:
@@ -119,7 +119,7 @@ class _Reading(Tree):
         column: list[np.ndarray] = []
         node: list[np.ndarray] = []
         for prompt, last in zip(batch.requests, batch.scored, strict=True):
-            path = np.append(ancestors(batch, int(last)), last)
+            path = batch.path(int(last))
             for r in rows_of[prompt]:
                 row.append(np.full(len(path), r))
                 column.append(np.arange(len(path)))
@@ -147,7 +147,7 @@ def prefill(
     scores: dict[int, Tensor] = {}
     before: Tree | None = None
     ordered = Ordered.of(prompts, [1] * len(prompts))
-    for batch in plan_carried(ordered, max_tokens=max_tokens):
+    for batch in plan(ordered, max_tokens=max_tokens):
         tree = before = _Reading(batch, rows, rows_of, rows.flash, before)
         tokens, position = (
             torch.from_numpy(part).to(device)[None] for part in (tree.tokens, tree.position)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval.engine.plan import Ordered, cut_rows, plan_carried
+from lm_eval.engine.plan import Ordered, cut_rows, plan
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface.attention import switched_on
@@ -183,9 +183,8 @@ class TreeScorer(Scorer):
         self, windows: Mapping[int, Window], numbers: list[int], ordered: Ordered
     ) -> Iterator[Launched]:
         before = self.last = None
-        for batch in plan_carried(
-            ordered, max_tokens=self.budget.tokens, max_requests=self.max_requests
-        ):
+        limits = {"max_tokens": self.budget.tokens, "max_requests": self.max_requests}
+        for batch in plan(ordered, **limits):
             self.last = tree = before = Tree(batch, flash=self.flash, before=before)
             asked = [numbers[i] for i in batch.requests]
             wanted = np.concatenate([windows[n][1] for n in asked])

@@ -221,7 +221,7 @@ class Tree:
             window = batch.position[first + size : first + 2 * size]
             last = first + size + int(window.argmin()) if len(window) else total
             last = min([last, *(start for start in alone if first < start < last)])
-            keys = np.concatenate([ancestors(batch, first), np.arange(first, last)])
+            keys = np.concatenate([batch.ancestors(first), np.arange(first, last)])
             node = np.arange(first, last)[:, None]
             visible = (keys <= node) & (node < batch.end[keys])
             distance = batch.position[node] - batch.position[keys]
@@ -243,11 +243,6 @@ def send(array: Any, device: torch.device) -> Tensor:
     """To a device without waiting for what it is doing, which takes page-locked memory."""
     sent = torch.from_numpy(array)
     return sent.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sent
-
-
-def ancestors(batch: Batch, node: int) -> Ints:
-    """The nodes above a node, from the root down."""
-    return np.flatnonzero(batch.end[:node] > node)
 
 
 def chains(batch: Batch) -> list[tuple[int, int]]:

@@ -1,0 +1,56 @@
+"""Where a run was given: a model may be named by a path that is true only from there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lm_eval.errors import OutputError
+
+logger = logging.getLogger(__name__)
+
+
+def go_where_it_was_run(
+    directory: str, model_args: Mapping[str, Any], identity: Mapping[str, Any] | str | None
+) -> None:
+    """Make the directory in which a run was given the current one.
+
+    If it is gone, that matters only for a model whose files were named relative to it: the model's
+    identity tells which arguments named files.
+    """
+    if Path(directory).is_dir():
+        os.chdir(directory)
+        return
+    relative = {
+        name: path
+        for name, path in relative_paths(identity).items()
+        if str(model_args.get(name)) == path
+    }
+    for name, path in relative.items():
+        if not Path(path).exists():
+            raise OutputError(
+                f"the model was given as {name}={path}, seen from {directory}, and that folder is "
+                f"not there any more. Go to the folder from which {path} is the model, and give "
+                "the command there."
+            )
+        logger.warning(
+            "%s, where the run was given, is not there any more: %s=%s is taken from %s.",
+            directory,
+            name,
+            path,
+            Path.cwd(),
+        )
+
+
+def relative_paths(identity: Mapping[str, Any] | str | None) -> dict[str, str]:
+    """The arguments of a model that named files by a relative path."""
+    try:
+        known = json.loads(identity) if isinstance(identity, str) else identity or {}
+        arguments = {name: str(known["arguments"][name]) for name in known.get("files") or {}}
+    except (ValueError, TypeError, KeyError, AttributeError):  # of another version's making
+        return {}
+    return {n: path for n, path in arguments.items() if not Path(path).expanduser().is_absolute()}

@@ -1,0 +1,123 @@
+"""`--check_integrity` and `validate`: whether a task is sound, before a model is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lm_eval
+from lm_eval.errors import ConfigError
+from lm_eval.integrity import in_task
+from lm_eval.models.scripted import ScriptedLM
+from lm_eval.tasks import TaskManager
+from tests.conftest import Command, Folder
+
+
+def problems(folder: Folder, name: str = "colours") -> list[str]:
+    tasks = TaskManager(include_path=folder.path).load(name)["tasks"]
+    return [problem for task in tasks.values() for problem in in_task(task)]
+
+
+def change(folder: Folder, old: str, new: str) -> None:
+    file = folder.path / "colours.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_sound_tasks_of_every_kind_pass(colours: Folder) -> None:
+    assert problems(colours) == []
+    assert problems(colours, "demo") == []
+    change(colours, "  - metric: acc\n", "  - metric: acc\n  - metric: acc_norm\n")
+    change(colours, "doc_to_target: answer", "doc_to_target: '{{colours[answer]}}'")
+    assert problems(colours) == []
+
+
+def test_prompts_that_differ_each_time_are_found(colours: Folder) -> None:
+    colours.write(
+        "text.py",
+        "import random, itertools\n"
+        "seeded = lambda doc: f'{random.random()}'\n"
+        "number = itertools.count()\n"
+        "unseeded = lambda doc: f'{next(number)}'\n",
+    )
+    change(colours, '"Of what colour is {{thing}}?"', "!function text.seeded")
+    assert problems(colours) == []  # the run's seed decides
+    change(colours, "text.seeded", "text.unseeded")
+    (problem,) = problems(colours)
+    assert "'colours': its prompts are others when they are made again" in problem
+
+
+def test_scoring_that_would_fail_after_a_night_is_found_before(colours: Folder) -> None:
+    colours.write(
+        "own.py",
+        "def process(doc, results):\n    return {'acc': results[2][0]}\n"
+        "def whole(items):\n    return items['all']\n"
+        "def none_right(doc, results):\n    return {'acc': 0}\n",
+    )
+    change(colours, "metric_list:", "process_results: !function own.process\nmetric_list:")
+    (problem,) = problems(colours)
+    assert "'colours', document 0: scoring it failed: IndexError" in problem
+    change(colours, "own.process", "own.none_right")
+    assert problems(colours) == []  # how it scores is the task's own affair
+    change(colours, "metric: acc\n", "metric: acc\n    aggregation: !function own.whole\n")
+    (problem,) = problems(colours)
+    assert "TypeError" in problem
+
+
+def test_a_gold_answer_that_is_no_choice_is_found(colours: Folder) -> None:
+    change(colours, "doc_to_target: answer", "doc_to_target: '{{colours[0] | upper}}'")
+    (problem,) = problems(colours)
+    assert "document 0: the gold answer is none of the choices (6 of the first 20)" in problem
+
+
+def test_a_metric_by_which_the_right_answer_is_wrong_is_found(
+    colours: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lm_eval.metrics import documents
+
+    monkeypatch.setattr(documents, "_judge", lambda golds: lambda said: [0.0] * len(golds))
+    (problem,) = problems(colours)
+    assert "by acc its own gold answer is wrong" in problem
+
+
+def test_nothing_is_asked_of_a_task_that_is_not_sound(colours: Folder) -> None:
+    asked: list[str] = []
+
+    def painter(context: str, continuation: str) -> tuple[float, bool]:
+        asked.append(context)
+        return -float(len(continuation)), False
+
+    def evaluated(check: bool) -> Any:
+        lm = ScriptedLM(loglikelihood=painter)
+        manager = TaskManager(include_path=colours.path)
+        return lm_eval.simple_evaluate(
+            lm, tasks=["colours"], task_manager=manager, num_fewshot=1, check_integrity=check
+        )
+
+    change(colours, "test_split: test", "test_split: test\nfewshot_split: test")
+    before = evaluated(check=False)
+    prompts = list(asked)
+    after = evaluated(check=True)
+    assert asked == prompts * 2  # the check has left no trace in what is asked
+    assert after["hashes"] == before["hashes"]
+    change(colours, "version: 1.0", "version: 1.0\ndoc_to_tex: x")
+    change(colours, "doc_to_target: answer", "doc_to_target: '{{colours[0] | upper}}'")
+    with pytest.raises(ConfigError, match=r"2 problems, and nothing was asked.*doc_to_tex.*\| "):
+        evaluated(check=True)
+    assert asked == prompts * 2
+
+
+def test_the_command_takes_the_option(lm_eval_command: Command, colours: Folder) -> None:
+    words = ("run", "--model", "dummy", "--tasks", colours.path / "colours.yaml")
+    done = lm_eval_command(*words, "--check_integrity")
+    assert done.returncode == 0
+    assert "check_integrity: colours: no problem found." in done.stderr
+    colours.write("own.py", "def process(doc, results):\n    raise KeyError('x')\n")
+    change(colours, "metric_list:", "process_results: !function own.process\nmetric_list:")
+    for word in ("run", "validate"):
+        rest = ("--check_integrity",) if word == "run" else ()
+        model = ("--model", "dummy") if word == "run" else ()
+        done = lm_eval_command(word, *model, "--tasks", colours.path / "colours.yaml", *rest)
+        assert done.returncode == (2 if word == "run" else 1)
+        assert "KeyError: 'x' (own.py:2)" in done.stderr + done.stdout
