@@ -93,7 +93,7 @@ def endpoint() -> str:
 
 def address_of(file: str) -> str:
     """The server that has a file; the hub's own files are named `hf://…`."""
-    return _endpoint() if file.startswith("hf://") else file
+    return endpoint() if file.startswith("hf://") else file
 
 
 def unreachable(url: str) -> str | None:
