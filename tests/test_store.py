@@ -377,6 +377,31 @@ def test_simple_evaluate_uses_a_cache_by_name(colours: Folder, tmp_path: Path) -
     assert asked == [12, 12]
 
 
+OPENED = """
+import sys, time
+from lm_eval.engine.store import AnswerStore
+folder, moment, rounds = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+for i in range(rounds):
+    time.sleep(max(0.0, moment + 0.05 * i - time.time()))
+    with AnswerStore(f"{folder}/{i}.sqlite", "a model") as store:
+        store.add("generate_until", [sys.argv[4].encode() * 16], ["an answer"])
+"""
+
+
+def test_processes_may_make_a_store_at_the_same_moment(tmp_path: Path) -> None:
+    moment = str(time.time() + 1.5)
+    command = [sys.executable, "-c", OPENED, str(tmp_path), moment, "20"]
+    started = [
+        subprocess.Popen([*command, name], stderr=subprocess.PIPE, text=True) for name in "abc"
+    ]
+    for process in started:
+        _, told = process.communicate(timeout=120)
+        assert process.returncode == 0, told
+    for file in tmp_path.glob("*.sqlite"):
+        with AnswerStore(file, "a model") as store:
+            assert len(store) == 3
+
+
 # -- runs -------------------------------------------------------------------------------------
 
 #: The demo model, noting how many answers it is asked for, and each report of some; unhurried.

@@ -95,8 +95,8 @@ def _obtain(
     """Answers from the store where it has them, the others from the model."""
     if store is None or keys is None:
         return _ask(lm, kind, asked) if asked else []
-    if getattr(lm, "lockstep", False):
-        return _ask_and_keep(lm, kind, asked, store, keys)
+    if getattr(lm, "lockstep", False):  # all processes give the same: the first keeps it
+        return _ask(lm, kind, asked) if lm.rank else _ask_and_keep(lm, kind, asked, store, keys)
     answers = store.find(keys)
     missing = [i for i, given in enumerate(answers) if given is MISSING]
     if len(missing) < len(asked):

@@ -17,6 +17,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 APPLICATION = 0x4C4D6576
 #: Of the layout. A file of a newer one is refused.
 FORMAT = 1
+#: Seconds to wait for another process that writes.
+PATIENCE = 60.0
 #: Bytes below which a disk counts as full: SQLite calls it by several names.
 _NO_SPACE = 64 * 1024
 
@@ -155,7 +158,7 @@ def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
         if read_only:
             return _checked(path, _open_to_read(path), read_only)
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise _told(path, error) from error
     return _checked(path, connection, read_only)
@@ -189,16 +192,18 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=60.0)
+    connection = sqlite3.connect(uri, uri=True, timeout=PATIENCE)
     connection.execute("PRAGMA query_only = 1")
     return connection
 
 
 def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sqlite3.Connection:
     try:
+        connection.execute("BEGIN")  # another process may be making it: all of this, or none
+        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         layout = connection.execute("PRAGMA user_version").fetchone()[0]
-        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        connection.rollback()
         if not empty and application != APPLICATION:
             raise StoreError(f"{path}: is a database, but not a store of answers; name another.")
         if layout > FORMAT:
@@ -208,7 +213,7 @@ def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sql
             )
         if read_only:
             return connection
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        mode = _switch_to_log(connection)
         # Where the file system has no WAL, each commit must wait for the disk.
         connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
         if empty:
@@ -220,6 +225,18 @@ def _checked(path: Path, connection: sqlite3.Connection, read_only: bool) -> sql
     except StoreError:
         connection.close()
         raise
+
+
+def _switch_to_log(connection: sqlite3.Connection) -> str:
+    """WAL, where the file system has it; the one thing that SQLite does not wait for by itself."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
 
 
 def _told(path: Path, error: Exception) -> StoreError:

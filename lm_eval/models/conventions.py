@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.model import move_spaces, split_pair
+from lm_eval.errors import ModelError
 
 __all__ = [
     "Generation",
     "TextScores",
     "Window",
+    "answered_before",
     "cut_at_stop",
     "fit_window",
     "get_rolling_token_windows",
@@ -29,6 +32,7 @@ __all__ = [
     "move_spaces",
     "read_generation",
     "rolling_windows",
+    "room_before",
     "split_pair",
     "stream",
 ]
@@ -155,6 +159,29 @@ def read_generation(settings: Mapping[str, Any], max_gen_toks: int) -> Generatio
 def keep_end(tokens: list[int], room: int) -> list[int]:
     """Shorten a context to the end that fits."""
     return tokens[-room:] if room > 0 else []
+
+
+def room_before(settings: Generation, max_length: int, request: Instance) -> int:
+    """How many tokens of context leave room for the answer."""
+    room = max_length - settings.max_gen_toks
+    if room < 1:
+        raise ModelError(
+            f"task {request.task_name!r}: max_gen_toks={settings.max_gen_toks} leaves no room for "
+            f"a context: the model reads at most {max_length} tokens. Ask for shorter answers: "
+            "--gen_kwargs max_gen_toks=…"
+        )
+    return room
+
+
+def answered_before(asking: Sequence[Instance], cut: Instance | None = None) -> int:
+    """How many repeats of a prompt have answers already, in a store or from another process.
+
+    Each repeat is drawn with random numbers of its own, so those that are left must not begin again
+    with the first ones'. Of `cut`, the missing repeats are those that come later.
+    """
+    here = Counter(map(id, asking))
+    others = {id(request): request for request in asking if request is not cut}
+    return sum(max(0, (r.repeats or 1) - here[key]) for key, r in others.items())
 
 
 def stream(seed: int, text: str, settings: Generation, repeat: int) -> np.random.Generator:

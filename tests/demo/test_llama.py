@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from lm_eval.engine.plan import Ordered, plan
+from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Generation
 from lm_eval.models.demo import DemoLM
 from lm_eval.models.demo.generate import Prompt, choose, read_prompts
@@ -241,7 +242,7 @@ def test_an_empty_context_is_generated_from_the_prefix_token(demo: DemoLM) -> No
 
 
 def test_an_answer_that_leaves_no_room_for_a_context_is_refused(demo: DemoLM) -> None:
-    with pytest.raises(ValueError, match="leaves no room for a context"):
+    with pytest.raises(ModelError, match="leaves no room for a context"):
         demo.generate_until([instance("generate_until", "Tom", {"max_gen_toks": 5000})])
 
 
@@ -284,3 +285,11 @@ def test_sampling_follows_the_distribution() -> None:
     draws = (np.arange(1000) + 0.5) / 1000
     drawn = choose(np.repeat(logits, 1000, axis=0), Generation(temperature=1.0), draws)
     assert np.bincount(drawn).tolist() == pytest.approx([100, 250, 600, 50], abs=1)
+
+
+def test_repeats_that_are_left_are_not_those_that_were_drawn_before(demo: DemoLM) -> None:
+    """Four of eight answers are in a store already: the other four are the last ones."""
+    request = instance("generate_until", "Tom has", SAMPLED)
+    request.repeats = 8
+    every = demo.generate_until([request] * 8)
+    assert demo.generate_until([request] * 4) == every[4:]

@@ -27,6 +27,8 @@ class Prompt:
     text: str
     tokens: list[int]
     requests: tuple[int, ...]
+    first: int = 0
+    """Which repeat of the context the first request is: each repeat is drawn anew."""
 
 
 def choose(logits: Floats, settings: Generation, draws: Doubles | None) -> Ints:
@@ -87,7 +89,8 @@ def generate(
     if settings.sampled:
         for row, prompt in zip(draws, prompts, strict=True):
             for repeat in range(len(prompt.requests)):
-                row[repeat] = stream(seed, prompt.text, settings, repeat).random(row.shape[1])
+                own = stream(seed, prompt.text, settings, prompt.first + repeat)
+                row[repeat] = own.random(row.shape[1])
     written = np.zeros(draws.shape, dtype=np.int64)
     live = np.array([[r < len(prompt.requests) for r in range(answers)] for prompt in prompts])
     here = np.arange(len(prompts))

@@ -20,11 +20,13 @@ from lm_eval.models.conventions import (
     Generation,
     TextScores,
     Window,
+    answered_before,
     fit_window,
     keep_end,
     move_spaces,
     read_generation,
     rolling_windows,
+    room_before,
     split_pair,
 )
 from lm_eval.models.demo.generate import Prompt, generate
@@ -206,7 +208,7 @@ class DemoLM(TemplateLM):
         answers = [""] * len(requests)
         with progress(len(requests), "Generating answers", disable=disable_tqdm) as bar:
             for settings, contexts in wanted.items():
-                for prompts in self._prompt_batches(contexts, codes, settings):
+                for prompts in self._prompt_batches(requests, contexts, codes, settings):
                     batch = generate(
                         self.model,
                         self.tokenizer,
@@ -246,19 +248,19 @@ class DemoLM(TemplateLM):
                 self.used.truncated.update(str(requests[i].task_name) for i in prompt.requests)
 
     def _prompt_batches(
-        self, contexts: dict[str, list[int]], codes: dict[str, list[int]], settings: Generation
+        self,
+        requests: list[Instance],
+        contexts: dict[str, list[int]],
+        codes: dict[str, list[int]],
+        settings: Generation,
     ) -> Iterator[list[Prompt]]:
         """Prompts of similar length together, as many as give the wanted number of answers."""
-        room = self.max_length - settings.max_gen_toks
-        if room < 1:
-            raise ValueError(
-                f"max_gen_toks={settings.max_gen_toks} leaves no room for a context: the model "
-                f"reads at most {self.max_length} tokens"
-            )
-        prompts = [
-            Prompt(text, keep_end(codes[text], room) or [self.prefix_token_id], tuple(numbers))
-            for text, numbers in contexts.items()
-        ]
+        prompts = []
+        for text, numbers in contexts.items():
+            room = room_before(settings, self.max_length, requests[numbers[0]])
+            tokens = keep_end(codes[text], room) or [self.prefix_token_id]
+            first = answered_before([requests[i] for i in numbers])
+            prompts.append(Prompt(text, tokens, tuple(numbers), first))
         prompts.sort(key=lambda prompt: (len(prompt.requests), len(prompt.tokens), prompt.tokens))
         batch: list[Prompt] = []
         for prompt in prompts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lm_eval.api.instance import Instance
-from lm_eval.errors import ModelError
 from lm_eval.models.conventions import (
     LENGTH_NAMES,
     Generation,
+    answered_before,
     cut_at_stop,
     read_generation,
+    room_before,
     stream,
 )
 from lm_eval.models.huggingface.base import HuggingFaceModel
@@ -121,38 +121,22 @@ class Generator:
         lm = self.lm
         room = lm.max_length
         if lm.backend == "causal":
-            room -= settings.max_gen_toks
-        if room < 1:
-            raise ModelError(
-                f"task {requests[numbers[0]].task_name!r}: max_gen_toks={settings.max_gen_toks} "
-                f"leaves no room for a context: the model reads at most {lm.max_length} tokens."
-            )
+            room = room_before(settings, lm.max_length, requests[numbers[0]])
         wanted: dict[str, list[int]] = {}
         for i in numbers:
             wanted.setdefault(requests[i].args[0], []).append(i)
+        # A process's last request may be cut short: then its first repeats are here.
+        cut = requests[-1] if lm.rank + 1 < lm.world_size else None
         prompts = []
         for text, asking in wanted.items():
             tokens = codes[text] or [lm.prefix_token_id]
             if len(tokens) > room:
                 lm.used.truncated.update(str(requests[i].task_name) for i in asking)
                 tokens = tokens[-room:] if lm.truncation_side == "left" else tokens[:room]
-            first = self._answered_before([requests[i] for i in asking], requests[-1])
+            first = answered_before([requests[i] for i in asking], cut)
             prompts.append(Prompt(text, tokens, tuple(asking), first))
         # Long ones first: what does not fit into memory shows at once.
         return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.tokens))
-
-    def _answered_before(self, asking: list[Instance], last: Instance) -> int:
-        """How many repeats of a prompt have answers already: in the store, or by the process
-        before. A process's last request may be cut short as well; then its first repeats are here.
-        """
-        lm = self.lm
-        here = Counter(map(id, asking))
-        others = {
-            id(request): request
-            for request in asking
-            if request is not last or lm.rank + 1 == lm.world_size
-        }
-        return sum(max(0, (r.repeats or 1) - here[key]) for key, r in others.items())
 
     def _is_ours(
         self, asked: Mapping[str, Any], prompts: list[Prompt], settings: Generation

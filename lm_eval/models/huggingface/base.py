@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -160,6 +161,8 @@ class HuggingFaceModel(TemplateLM):
 
     def _start_processes(self, device: str | None, split: bool) -> None:
         """The device; and `accelerator`, which subclasses look for, where there are processes."""
+        if split:  # all ask the same, and the first tells
+            self._rank = int(os.environ.get("RANK", "0"))
         together = None if split else launched_processes()
         if together is None:
             self._device = loading.choose_device(device)
