@@ -14,6 +14,15 @@ from tests.conftest import Command
 from tests.huggingface.conftest import ARCHITECTURES, GROUPED, Make, ask, make_model, torch
 
 
+def test_a_package_that_a_model_needs_is_named() -> None:
+    from lm_eval.models.huggingface.loading import explain
+
+    missing = ImportError("Please install gguf>=0.10.0 to load a GGUF checkpoint.\nMore.")
+    told = str(explain(missing, "model", str(WEIGHTS), None))
+    assert told.startswith("a package is missing that the model")
+    assert told.endswith("Please install gguf>=0.10.0 to load a GGUF checkpoint.")
+
+
 def test_no_such_model_is_said_and_that_there_is_no_hub(lm_eval_command: Command) -> None:
     done = lm_eval_command(
         "run",

@@ -114,12 +114,14 @@ def quietly() -> Iterator[None]:
 def explain(error: Exception, what: str, name: str, away: str | None) -> ModelError:
     """Say why something could not be loaded, in the words of the person who asked for it."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if isinstance(error, ImportError):
+        return ModelError(f"a package is missing that the {what} {name!r} needs: {reason}")
     if Path(name).is_dir():
         article = "an" if what[0] in "aeiou" else "a"
         return ModelError(f"the folder {name} does not hold {article} {what} that loads: {reason}")
     if looks_local(name):
         return ModelError(f"there is no {what} {name!r}: no such folder.")
-    if isinstance(error, (ImportError, TypeError)):
+    if isinstance(error, TypeError):
         return ModelError(f"the {what} {name!r} cannot be loaded: {reason}")
     if away or "couldn't connect" in str(error).lower():
         return ModelError(
