@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     _set_up_logging(getattr(arguments, "verbosity", None))
+    if not sys.stderr.isatty():  # libraries' progress bars ask for this when they are imported
+        os.environ.setdefault("TQDM_DISABLE", "1")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without arrows gets question marks
     try:
