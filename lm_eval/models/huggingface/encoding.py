@@ -22,6 +22,7 @@ Encode = Callable[[list[str]], list[list[int]]]
 PROBE = "a"
 SAMPLE = 16
 """Texts on which the quick way of encoding is compared with the tokenizer's own."""
+LENGTH_WARNING = "sequence-length-is-longer-than-the-specified-maximum"
 SHOWN = 80
 """Letters of a text that a message quotes."""
 
@@ -39,6 +40,8 @@ class TextEncoder:
     ) -> None:
         """`embeddings` is how many tokens the model has, where the tokenizer has more."""
         self.tokenizer = tokenizer
+        # What is too long is cut and counted later: no need to warn of indexing errors.
+        getattr(tokenizer, "deprecation_warnings", {})[LENGTH_WARNING] = True
         self.embeddings = embeddings
         self.prefix, suffix = added_around(tokenizer)
         if add_bos_token is False:
