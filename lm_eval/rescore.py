@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from lm_eval.data import mirror_at
 from lm_eval.engine.keys import note_digests, request_keys
 from lm_eval.engine.places import keys_by_place, repeated, tokens_by_place
 from lm_eval.engine.store import MISSING, AnswerStore
-from lm_eval.errors import ConfigError, DataError, OutputError, suggestion
+from lm_eval.errors import ConfigError, DataError, EvalError, OutputError, suggestion
 from lm_eval.evaluator import (
     config_hash,
     task_hashes,
@@ -113,7 +113,8 @@ def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
         if isinstance(one, str) and one not in own:
             raise ConfigError(
                 f"there is no filter pipeline {one!r}.{suggestion(one, own)} It has: "
-                f"{', '.join(own)}. A new one is given as YAML, or as a file of it."
+                f"{', '.join(own)}. A new one is given as YAML, or as a file of it; --tasks names "
+                "the tasks to be scored, where only some have it."
             )
         pipelines.append(own[one] if isinstance(one, str) else one)
     return pipelines
@@ -143,7 +144,7 @@ def _of_run(path: Path, wanted: Changes) -> _Answered:
     run = _settings(record["settings"], wanted, folder.path / NAME)
     manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
     with mirror_at(run.data_dir):
-        loaded = load_tasks(run, manager)
+        loaded = _as_asked(run, record["settings"].get("tasks"), manager)
         tasks = loaded["tasks"]
         written = {name: config_hash(task) for name, task in tasks.items()}
         _change_tasks(tasks, wanted)
@@ -164,6 +165,29 @@ def _of_run(path: Path, wanted: Changes) -> _Answered:
         _find_answers(run, folder, store, tasks, hashes, state["tasks"])
     origin = {"run": str(folder.path), "model_identity": state["model"], "hashes": hashes}
     return _Answered(run, loaded, numbers, state.get("think_end_token"), origin)
+
+
+def _as_asked(run: RunConfig, before: Any, manager: TaskManager) -> TaskDict:
+    """The tasks to be scored, as the run had them: a group may set what is not in their files."""
+    wanted = run.task_list
+    if wanted == replace(run, tasks=before).task_list:
+        return load_tasks(run, manager)
+    try:
+        whole = load_tasks(replace(run, tasks=before), manager)
+    except EvalError:  # some of the others may be gone by now
+        return load_tasks(run, manager)
+    if not all(name in whole["tasks"] or name in whole["groups"] for name in wanted):
+        return load_tasks(run, manager)
+
+    def below(name: str) -> set[str]:
+        return {name}.union(*(below(child) for child in whole["group_map"].get(name, ())))
+
+    chosen: set[str] = set().union(*map(below, wanted))
+    return TaskDict(
+        tasks={name: task for name, task in whole["tasks"].items() if name in chosen},
+        groups={name: group for name, group in whole["groups"].items() if name in chosen},
+        group_map={name: held for name, held in whole["group_map"].items() if name in chosen},
+    )
 
 
 def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunConfig:

@@ -145,6 +145,21 @@ def test_a_task_that_was_not_run_has_no_answers(colours: Folder, demo_run: Path)
         rescore(demo_run, wanted)
 
 
+@pytest.mark.parametrize("named", ["colours", "inner"])
+def test_a_task_is_scored_as_its_group_had_it(
+    named: str, colours: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = "{task: colours, num_fewshot: 2, fewshot_split: test}"
+    colours.write("inner.yaml", f"group: inner\ntask:\n  - {member}\n")
+    colours.write("outer.yaml", "group: outer\ntask: [inner]\n")
+    words = ("--tasks", "outer,demo_pairs", "--limit", "4", "--include_path", str(colours.path))
+    assert main(["run", "--model", "demo", *words, "-o", str(tmp_path / "out")]) == 0
+    _, results = rescore(tmp_path / "out", Changes(tasks=[named]))
+    assert set(results["n-shot"]) - {"inner"} == {"colours"}
+    assert results["n-shot"]["colours"] == 2
+    assert "changed since" not in caplog.text
+
+
 # -- what has changed since -------------------------------------------------------------------
 
 
