@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
@@ -50,7 +51,7 @@ class Ordered:
         none = np.zeros(len(order), dtype=np.int64)
         return cls(arrays, scored, order, _common_prefixes(arrays, order) if share else none)
 
-    @property
+    @cached_property
     def lengths(self) -> Ints:
         return np.array([len(self.arrays[i]) for i in self.order], dtype=np.int64)
 
