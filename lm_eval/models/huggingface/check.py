@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lm_eval.models.conventions import Window
+from lm_eval.models.huggingface.fusion import fuse
 from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.rows import Rows, prefill
@@ -98,6 +99,7 @@ def check_ways(
         return whole("it cannot be taken apart into trunk and head")
     limits = [None if beyond else window, first_rotation(network.config, max_length)]
     longest = min((limit for limit in limits if limit is not None), default=None)
+    network.fusion = fuse(network.trunk)
     if problem := differs(PlainScorer(network, device, budget, vocabulary, None)):
         return whole(problem, longest)
     if not share:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lm_eval.models.huggingface.attention import configs_of
+from lm_eval.models.huggingface.fusion import Fusion
 from lm_eval.models.huggingface.kernels import at_least_float32, reduce_rows
 
 
@@ -43,11 +44,13 @@ class Network:
         self.configs = configs_of(self.trunk)
         self.softmax_dtype = softmax_dtype or torch.float32
         self.autocast = autocast
+        self.fusion = Fusion()
+        """Kernels for the trunk's small operations; none unless the start-up check finds them."""
 
     def hidden(self, tokens: Tensor, position: Tensor | None = None) -> Tensor:
         """The trunk's last hidden states (B, T, D) of tokens (B, T)."""
         places = {} if position is None else {"position_ids": position}
-        with self.autocast():
+        with self.autocast(), self.fusion.switched_on():
             states: Tensor = self.trunk(input_ids=tokens, use_cache=False, **places)[0]
         return states
 

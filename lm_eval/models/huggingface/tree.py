@@ -19,8 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch, Ints
+from lm_eval.models.huggingface import attention_kernel
 from lm_eval.models.huggingface.attention import Form, flash_attention, masked_attention
 
+TREE_KERNEL = True
 KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
 
 BLOCK = {"cpu": 96, "other": 1024}
@@ -81,6 +83,7 @@ class Tree:
         # By device, as a model may lie on several.
         self._keep: dict[torch.device, Tensor] = {}
         self._parts: dict[torch.device, list[Part]] = {}
+        self._tiles = {}
         self._blocks: dict[torch.device, list[Block]] = {}
         self._masks: dict[tuple[torch.device, int | None, bool], list[Tensor | None]] = {}
 
@@ -105,6 +108,8 @@ class Tree:
             self.kept[layer] = k.index_select(2, keep), v.index_select(2, keep)
         self.collect(layer, k, v)
         if self._flash and form.softcap is None:
+            if TREE_KERNEL:
+                return self._by_tiles(q, k, v, form)
             return self._by_flash(q, k, v, form)
         return self._by_blocks(q, k, v, form)
 
@@ -176,6 +181,36 @@ class Tree:
             longest=max(lengths),
             most_keys=max(counts),
         )
+
+    def _by_tiles(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        queries, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
+        group = q.shape[1] // k.shape[1]
+        if (q.device, group) not in self._tiles:
+            tiles, known = attention_kernel.tile(self._chains(), attention_kernel.ROWS // group)
+            self._tiles[q.device, group] = send(tiles, q.device), send(known.astype(np.int32), q.device)
+        scale = q.shape[-1] ** -0.5 if form.scale is None else form.scale
+        mixed = attention_kernel.attend(
+            queries, keys, values, *self._tiles[q.device, group], scale, form.window
+        )
+        return mixed.transpose(0, 1)[None]
+
+    def _chains(self):
+        given, parent = self.batch.given, self.batch.parent
+        found = []
+        starts: list[int] = []
+        keys_of: list[Ints] = []  # by chain: all its last node sees
+        for first, last in chains(self.batch):
+            above = np.arange(max(0, parent[first] + 1))
+            if parent[first] >= given:  # it hangs on an earlier chain, somewhere along it
+                chain = bisect.bisect_right(starts, parent[first]) - 1
+                length = (starts[chain + 1] if chain + 1 < len(starts) else first) - starts[chain]
+                before = len(keys_of[chain]) - length
+                above = keys_of[chain][: before + parent[first] - starts[chain] + 1]
+            keys = np.concatenate([above, np.arange(first, last)])
+            starts.append(first)
+            keys_of.append(keys)
+            found.append(attention_kernel.Chain(first - given, last - given, keys))
+        return found
 
     # -- blocks under masks --------------------------------------------------------------------
 
