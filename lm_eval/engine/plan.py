@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +25,28 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+COMPARED = 1 << 20
+"""Tokens that are compared at once, which bounds memory."""
+
 
 @dataclass(frozen=True)
 class Ordered:
-    """Sequences in the order of their tokens, so that those which begin alike are neighbours."""
+    """Sequences in the order of their tokens, so that those which begin alike are neighbours.
 
-    arrays: list[Ints]
-    scored: Sequence[int]
-    """For each sequence, how many of its last positions are to be read off."""
+    There may be millions of tokens, and a device waits for them: they lie in one array, and what is
+    asked of them is asked of all sequences at once.
+    """
+
     order: Ints
+    """The sequences' numbers, in order. So are the arrays below."""
+    begins: Ints
+    """Where each sequence begins among all tokens; equal ones may be one and the same."""
+    lengths: Ints
+    scored: Ints
+    """How many of its last positions are to be read off."""
     common: Ints
-    """For every sequence in order, how many tokens it shares with the one before it."""
+    """How many tokens it shares with the one before it."""
+    tokens: Ints
 
     @classmethod
     def of(
@@ -46,14 +56,26 @@ class Ordered:
 
         `share=False` has no sequence share with its neighbour, for comparison.
         """
-        arrays = _as_arrays(sequences, scored)
-        order = sort_order(arrays)
-        none = np.zeros(len(order), dtype=np.int64)
-        return cls(arrays, scored, order, _common_prefixes(arrays, order) if share else none)
-
-    @cached_property
-    def lengths(self) -> Ints:
-        return np.array([len(self.arrays[i]) for i in self.order], dtype=np.int64)
+        number: dict[int, int] = {}  # equal requests often come as one and the same object
+        which = [number.setdefault(id(sequence), len(number)) for sequence in sequences]
+        held = {id(sequence): sequence for sequence in sequences}
+        length = np.array([len(sequence) for sequence in held.values()], dtype=np.int64)
+        begin = _begins(length)
+        tokens = np.fromiter(chain.from_iterable(held.values()), np.int64, int(length.sum()))
+        for place, count in zip(which, scored, strict=True):
+            if not 0 < count <= length[place]:
+                raise ValueError(
+                    f"cannot score {count} positions of a sequence of {length[place]} tokens"
+                )
+        # Big-endian bytes compare as the numbers they stand for; a prefix comes first.
+        raw = tokens.astype(">u4").tobytes()
+        cuts = zip((4 * begin).tolist(), (4 * (begin + length)).tolist(), strict=True)
+        keys = [raw[first:last] for first, last in cuts]
+        order = np.array(sorted(range(len(which)), key=lambda i: keys[which[i]]), dtype=np.int64)
+        sorted_which = np.array(which, dtype=np.int64)[order]
+        begins, lengths = begin[sorted_which], length[sorted_which]
+        common = _common_prefixes(tokens, begins, lengths) if share else np.zeros_like(order)
+        return cls(order, begins, lengths, np.array(scored, dtype=np.int64)[order], common, tokens)
 
     @property
     def distinct(self) -> int:
@@ -130,8 +152,7 @@ def plan(
     """
     runs = _cut(ordered, max_tokens, max_requests)
     for run, following in zip_longest(runs, runs[1:]):
-        here = slice(run.first, run.last)
-        batch = _pack(ordered.arrays, ordered.order[here], ordered.common[here], ordered.scored)
+        batch = _pack(ordered, run.first, run.last)
         handed_on = 0 if following is None else following.given
         kept = batch.path(len(batch.tokens) - 1)[:handed_on]
         yield replace(batch, given=run.given, kept=kept)
@@ -151,42 +172,33 @@ def cut_rows(
     return cuts
 
 
-def _as_arrays(sequences: Sequence[Sequence[int]], scored: Sequence[int]) -> list[Ints]:
-    made: dict[int, Ints] = {}  # equal requests often come as one and the same object
-    for sequence in sequences:
-        if id(sequence) not in made:
-            made[id(sequence)] = np.asarray(sequence, dtype=np.int64)
-    arrays = [made[id(sequence)] for sequence in sequences]
-    for array, count in zip(arrays, scored, strict=True):
-        if not 0 < count <= len(array):
-            raise ValueError(f"cannot score {count} positions of a sequence of {len(array)} tokens")
-    return arrays
+def _begins(lengths: Ints) -> Ints:
+    """Where stretches of these lengths begin, laid end to end."""
+    return np.cumsum(lengths) - lengths
 
 
-def sort_order(arrays: Sequence[Ints]) -> Ints:
-    """Order sequences token by token, a prefix before what continues it; equals keep their order.
-
-    Big-endian bytes compare as the numbers they stand for, so the sort runs on plain bytes.
-    """
-    made = {id(array): array.astype(">u4").tobytes() for array in arrays}
-    keys = [made[id(array)] for array in arrays]
-    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+def stretches(begins: Ints, lengths: Ints) -> Ints:
+    """The numbers `begins[i]`, `begins[i] + 1`, … of each stretch, stretch after stretch."""
+    shift = begins - _begins(lengths)
+    return np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(shift, lengths)
 
 
-def _common_prefix(one: Ints, two: Ints) -> int:
-    size = min(len(one), len(two))
-    if one is two:
-        return size
-    different = one[:size] != two[:size]
-    where = int(different.argmax()) if size else 0
-    return where if size and different[where] else size
-
-
-def _common_prefixes(arrays: Sequence[Ints], order: Ints) -> Ints:
-    common = np.zeros(len(order), dtype=np.int64)
-    for i in range(1, len(order)):
-        common[i] = _common_prefix(arrays[order[i - 1]], arrays[order[i]])
-    return common
+def _common_prefixes(tokens: Ints, begins: Ints, lengths: Ints) -> Ints:
+    """How many tokens each sequence has in common with the one before it."""
+    sizes = np.minimum(lengths[:-1], lengths[1:])
+    common = sizes.copy()
+    different = np.flatnonzero(begins[:-1] != begins[1:])
+    for pairs in np.array_split(different, 1 + int(sizes[different].sum()) // COMPARED):
+        size = sizes[pairs]
+        one = tokens[stretches(begins[pairs], size)]
+        two = tokens[stretches(begins[pairs + 1], size)]
+        unlike = np.flatnonzero(one != two)
+        first = _begins(size)
+        found = np.append(unlike, len(one))[np.searchsorted(unlike, first)]
+        common[pairs] = np.minimum(found - first, size)
+    whole = np.zeros_like(lengths)
+    whole[1:] = common
+    return whole
 
 
 @dataclass
@@ -209,7 +221,7 @@ def _cut(ordered: Ordered, max_tokens: int | None, max_requests: int | None) -> 
     Positions to be scored must be run, so a sequence whose scored end lies in what the batch before
     has computed bounds what is taken over from it.
     """
-    free = ordered.lengths - np.array([ordered.scored[i] for i in ordered.order], dtype=np.int64)
+    free = ordered.lengths - ordered.scored
     runs: list[_Run] = []
     numbers = zip(ordered.lengths.tolist(), ordered.common.tolist(), free.tolist(), strict=True)
     for i, (length, shared, unscored) in enumerate(numbers):
@@ -228,27 +240,72 @@ def _cut(ordered: Ordered, max_tokens: int | None, max_requests: int | None) -> 
     return runs
 
 
-def _pack(arrays: Sequence[Ints], requests: Ints, common: Ints, scored: Sequence[int]) -> Batch:
-    """Lay out the prefix tree of sorted sequences."""
-    lengths = np.array([len(arrays[i]) for i in requests])
-    known = np.append(0, common[1:])
-    bases = np.concatenate([[0], np.cumsum(lengths - known)])
-    total = int(bases[-1])
-    tokens = np.concatenate([arrays[i][k:] for i, k in zip(requests, known, strict=True)])
-    position = np.arange(total) + np.repeat(known - bases[:-1], lengths - known)
+def _pack(ordered: Ordered, first: int, last: int) -> Batch:
+    """Lay out the prefix tree of neighbours `first` up to `last`.
+
+    Each sequence adds what it does not share with the one before it: its nodes, one after another,
+    hang on an earlier sequence's, its `branch`. (One that adds nothing has no nodes.)
+    """
+    lengths, scored = ordered.lengths[first:last], ordered.scored[first:last]
+    known: Ints = np.append(0, ordered.common[first + 1 : last])
+    added = lengths - known
+    base = _begins(added)
+    total = int(added.sum())
+    tokens = ordered.tokens[stretches(ordered.begins[first:last] + known, added)]
+    branch, end = _branches(known, added)
+
+    def node(sequence: Ints, depth: Ints) -> Ints:
+        """The nodes at these depths on the paths of these sequences."""
+        while (above := depth < known[sequence]).any():
+            sequence = np.where(above, branch[sequence], sequence)
+        return base[sequence] + depth - known[sequence]
+
     parent = np.arange(-1, total - 1)
-    end = np.full(total, total)
-    path = np.zeros(int(lengths.max()), dtype=np.int64)
-    counts = np.array([scored[i] for i in requests])
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    nodes = np.empty(int(offsets[-1]), dtype=np.int64)
-    before = 0
-    for i in range(len(requests)):
-        base, k, length = int(bases[i]), int(known[i]), int(lengths[i])
-        end[path[k:before]] = base
-        if k < length:
-            parent[base] = path[k - 1] if k else -1
-            path[k:length] = np.arange(base, base + length - k)
-        nodes[offsets[i] : offsets[i + 1]] = path[length - counts[i] : length]
-        before = length
-    return Batch(requests, tokens, position, parent, end, nodes, offsets)
+    hangs = np.flatnonzero((added > 0) & (known > 0))
+    parent[base[hangs]] = node(branch[hangs], known[hangs] - 1)
+    parent[base[(added > 0) & (known == 0)]] = -1
+    which = np.repeat(np.arange(last - first), scored)
+    return Batch(
+        requests=ordered.order[first:last],
+        tokens=tokens,
+        position=stretches(known, added),
+        parent=parent,
+        end=end,
+        scored=node(which, stretches(lengths - scored, scored)),
+        offsets=np.append(0, np.cumsum(scored)),
+    )
+
+
+def _branches(known: Ints, added: Ints) -> tuple[Ints, Ints]:
+    """For each sequence the one that its nodes hang on, and for each node where its subtree ends.
+
+    What lies above a sequence's own nodes belongs to earlier ones that know less than it does. So
+    those are held, each with the depth down to which later ones share it, and let go when one comes
+    that knows no more than they; whatever it does not share ends with it.
+    """
+    branch = np.zeros(len(known), dtype=np.int64)
+    held: list[
+        list[int]
+    ] = []  # sequence, depth of its first node, that node, depth of its last + 1
+    starts: list[int] = []  # of stretches of nodes whose subtrees end at one place, and that place
+    ends: list[int] = []
+    here = 0
+    for i, (shared, count) in enumerate(zip(known.tolist(), added.tolist(), strict=True)):
+        while held and held[-1][1] >= shared:
+            starts.append(held.pop()[2])
+            ends.append(here)
+        if held:
+            above, depth, node, reach = held[-1]
+            branch[i] = above
+            if shared < reach:
+                starts.append(node + shared - depth)
+                ends.append(here)
+                held[-1][3] = shared
+        if count:
+            held.append([i, shared, here, shared + count])
+            here += count
+    starts += [node for _, _, node, _ in held]
+    ends += [here] * len(held)
+    order = np.argsort(starts)
+    cuts = np.append(np.array(starts, dtype=np.int64)[order], here)
+    return branch, np.repeat(np.array(ends, dtype=np.int64)[order], np.diff(cuts))

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from lm_eval.models.conventions import Window
-from lm_eval.models.huggingface.fusion import fuse
+from lm_eval.models.huggingface.fusion import Fusion, fuse
+from lm_eval.models.huggingface.kernels.compiler import triton
 from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.rows import Rows, prefill
@@ -42,8 +43,8 @@ class Ways:
     """Trunk and head can be run one by one, so only scored positions are projected."""
     tree: bool = False
     """Prefixes can be shared."""
-    flash: bool = False
-    """The variable-length flash kernel works."""
+    kernels: bool = False
+    """Attention can be left to kernels for GPUs."""
     longest: int | None = None
     """Longest text that may be run with others: longer ones share nothing, and no batch with it."""
     alone: bool = False
@@ -99,26 +100,32 @@ def check_ways(
         return whole("it cannot be taken apart into trunk and head")
     limits = [None if beyond else window, first_rotation(network.config, max_length)]
     longest = min((limit for limit in limits if limit is not None), default=None)
+    plain = PlainScorer(network, device, budget, vocabulary, None)
     network.fusion = fuse(network.trunk)
-    if problem := differs(PlainScorer(network, device, budget, vocabulary, None)):
+    problem = differs(plain)
+    if problem and network.fusion.forwards:
+        logger.info("Operations are not fused: %s.", problem)
+        network.fusion = Fusion()
+        problem = differs(plain)
+    if problem:
         return whole(problem, longest)
     if not share:
         return Ways(apart=True, longest=longest, reason="prefix_sharing is off")
-    flash = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
+    half = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
     small = Budget(device)
     small.tokens = 3 * len(windows[0][0]) // 2  # several batches, so that nodes are handed on
-    for kernel in (True, False) if flash else (False,):
-        scorer = TreeScorer(network, device, small, vocabulary, None, kernel)
+    for kernels in (True, False) if half and triton is not None else (False,):
+        scorer = TreeScorer(network, device, small, vocabulary, None, kernels)
         problem = differs(scorer) or bypassed(scorer, network)
-        problem = problem or decoding_differs(network, logits, windows, device, kernel, tolerance)
+        problem = problem or decoding_differs(network, logits, windows, device, kernels, tolerance)
         if not problem:
             if device.type == "cuda":
                 try_full_batch(
-                    TreeScorer(network, device, full, vocabulary, None, kernel), max_length
+                    TreeScorer(network, device, full, vocabulary, None, kernels), max_length
                 )
-            return Ways(apart=True, tree=True, flash=kernel, longest=longest)
-        if kernel:
-            logger.info("The flash kernel is not used: %s.", problem)
+            return Ways(apart=True, tree=True, kernels=kernels, longest=longest)
+        if kernels:
+            logger.info("Attention is not left to kernels: %s.", problem)
     return Ways(apart=True, longest=longest, reason=problem)
 
 
@@ -203,7 +210,7 @@ def decoding_differs(
     logits: Logits,
     windows: Sequence[Window],
     device: torch.device,
-    flash: bool,
+    kernels: bool,
     tolerance: float,
 ) -> str:
     """Whether going on token by token gives other scores than reading all at once."""
@@ -212,7 +219,7 @@ def decoding_differs(
     budget = Budget(device)
     try:
         with torch.inference_mode():
-            rows = Rows([len(prompt) for prompt in prompts], 2, flash=flash)
+            rows = Rows([len(prompt) for prompt in prompts], 2, kernels=kernels)
             prefill(
                 network, rows, prompts, [[i] for i in range(len(prompts))], budget.tokens, device
             )

@@ -2,8 +2,9 @@
 
 Modules are known by what they compute, not by name: one that is built like a normalisation or a
 gated layer is run beside the kernel on random numbers, and only where both agree does the kernel
-take its place. It does so for the time of a forward pass of ours (`Fusion.switched_on`); whoever else runs the
-model finds it unchanged. The start-up check then holds the whole against the model's own pass.
+take its place. It does so for the time of a forward pass of ours (`Fusion.switched_on`); whoever
+else runs the model finds it unchanged. The start-up check then holds the whole against the model's
+own pass.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lm_eval.models.huggingface import layer_kernels
+from lm_eval.models.huggingface.kernels.compiler import triton
+from lm_eval.models.huggingface.kernels.layers import gate, normalise, rotate
 
 logger = logging.getLogger(__name__)
 
 ROTATION = "apply_rotary_pos_emb"
 """What models of transformers call the function that turns positions into queries and keys."""
 ACTIVATIONS = ("silu", "gelu_tanh")
+LONGEST_ROW = 1 << 14
+"""Widest hidden state that one program normalises."""
 
 Forward = Callable[..., Any]
 
@@ -47,7 +51,7 @@ class Fusion:
 
 def fuse(model: nn.Module) -> Fusion:
     """Find the modules of a model, on a GPU, that kernels can stand in for."""
-    if layer_kernels.triton is None:
+    if triton is None:
         return Fusion()
     try:
         with torch.inference_mode():
@@ -78,39 +82,45 @@ def _device(module: nn.Module) -> torch.device:
 
 def _agree(one: Tensor, other: Tensor) -> bool:
     """Whether two results differ by no more than a last digit."""
+    if one.dtype != other.dtype:
+        return False
     digit = torch.finfo(one.dtype).eps
-    return one.dtype == other.dtype and torch.allclose(one, other, rtol=4 * digit, atol=4 * digit)
+    alike: bool = torch.allclose(one, other, rtol=4 * digit, atol=4 * digit)
+    return alike
 
 
 def _normalisation(module: nn.Module) -> Forward | None:
     """A root-mean-square norm: one weight, nothing inside."""
     weight = getattr(module, "weight", None)
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    alone = isinstance(weight, Tensor) and len(list(module.parameters())) == 1
-    if not alone or not isinstance(epsilon, float) or next(module.children(), None) is not None:
+    if not isinstance(weight, Tensor) or not isinstance(epsilon, float):
         return None
-    assert isinstance(weight, Tensor)
-    if weight.ndim != 1 or weight.device.type != "cuda" or weight.shape[0] > 1 << 15:
+    if len(list(module.parameters())) != 1 or next(module.children(), None) is not None:
         return None
+    if weight.ndim != 1 or weight.device.type != "cuda" or len(weight) > LONGEST_ROW:
+        return None
+    own = type(module).forward
     trial = 3 * torch.randn(4, len(weight), device=weight.device).to(weight.dtype)
-    expected = module(trial)
     for from_one in (False, True):
 
-        def forward(x: Tensor, from_one: bool = from_one) -> Tensor:
-            return layer_kernels.normalise(x, weight, epsilon, from_one=from_one)
+        def forward(x: Tensor, from_one: bool = from_one) -> Any:
+            scale: Any = module.weight
+            if x.dtype != scale.dtype:
+                return own(module, x)
+            return normalise(x, scale, epsilon, from_one=from_one)
 
-        if _agree(forward(trial), expected):
+        if _agree(forward(trial), own(module, trial)):
             return forward
     return None
 
 
 def _gated(module: nn.Module) -> Forward | None:
     """A layer of three products, two side by side, one of them through an activation."""
-    parts = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
-    if not all(isinstance(part, nn.Module) for part in parts):
+    first, second, last = (
+        getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")
+    )
+    if first is None or second is None or last is None:
         return None
-    first, second, last = parts
-    assert first is not None and second is not None and last is not None
     width = getattr(first, "in_features", None)
     weight = getattr(first, "weight", None)
     if width is None or not isinstance(weight, Tensor) or weight.device.type != "cuda":
@@ -121,7 +131,7 @@ def _gated(module: nn.Module) -> Forward | None:
     for activation in ACTIVATIONS:
 
         def forward(x: Tensor, activation: str = activation) -> Tensor:
-            mixed: Tensor = last(layer_kernels.gate(first(x), second(x), activation))
+            mixed: Tensor = last(gate(first(x), second(x), activation))
             return mixed
 
         if _agree(forward(trial), expected):
@@ -140,7 +150,7 @@ def _with_fused_rotation(forward: Forward, device: torch.device) -> Forward | No
     def rotation(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *rest: Any, **more: Any) -> Any:
         if rest or more or not all(_rotates(x, cos, sin) for x in (q, k)):
             return plain(q, k, cos, sin, *rest, **more)
-        return layer_kernels.rotate(q, cos, sin), layer_kernels.rotate(k, cos, sin)
+        return rotate(q, cos, sin), rotate(k, cos, sin)
 
     q, k = (torch.randn(1, 5, heads, 32, device=device).transpose(1, 2) for heads in (4, 2))
     angles = torch.randn(2, 1, 5, 32, device=device)

@@ -114,7 +114,7 @@ def generate(
     seed: int,
     device: torch.device,
     max_tokens: int,
-    flash: bool,
+    kernels: bool,
     used: Usage,
 ) -> Iterator[tuple[int, str, list[int]]]:
     """Answer prompts under one setting; yields request, text and tokens as they are finished.
@@ -129,7 +129,9 @@ def generate(
     answers = Answers(decode, ending, len(owners), settings.max_gen_toks)
     pause = STEPS_BETWEEN_LOOKS.get(device.type, STEPS_BETWEEN_LOOKS["other"])
     with torch.inference_mode():
-        rows = Rows([len(prompts[p].tokens) for p, _ in owners], settings.max_gen_toks, flash=flash)
+        rows = Rows(
+            [len(prompts[p].tokens) for p, _ in owners], settings.max_gen_toks, kernels=kernels
+        )
         tokens_of = [prompt.tokens for prompt in prompts]
         logits = prefill(network, rows, tokens_of, rows_of, max_tokens, device)
         used.read(sum(len(p.tokens) * len(p.requests) for p in prompts), rows.read)

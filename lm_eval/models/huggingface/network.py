@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lm_eval.models.huggingface.attention import configs_of
 from lm_eval.models.huggingface.fusion import Fusion
-from lm_eval.models.huggingface.kernels import at_least_float32, reduce_rows
+from lm_eval.models.huggingface.kernels.reduction import at_least_float32, reduce_rows
 
 
 class Scores(NamedTuple):

@@ -26,12 +26,12 @@ from lm_eval.models.huggingface.tree import KeysValues, Tree
 class Rows:
     """Keys and values of some answers, (B, T, K, E) for every layer; itself a layout."""
 
-    def __init__(self, lengths: Sequence[int], room: int, *, flash: bool) -> None:
+    def __init__(self, lengths: Sequence[int], room: int, *, kernels: bool) -> None:
         """`lengths` of the prompts, and `room` for as many tokens behind each."""
         self.lengths = np.array(lengths, dtype=np.int64)
         self.width = int(self.lengths.max()) + room
         self.cache: KeysValues = {}
-        self.flash = flash
+        self.kernels = kernels
         self.read = 0
         """Tokens of prompts that the model was run on."""
         self._index: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
@@ -57,7 +57,7 @@ class Rows:
         row, column, used = self._places(q.device)
         self.write(layer, row, column, k[:, :, 0], v[:, :, 0])
         keys, values = self.cache[layer]
-        if self.flash and form.softcap is None:
+        if self.kernels and form.softcap is None:
             return self._by_flash(q, keys, values, used, form)
         longest = int(self.lengths.max())
         place = torch.arange(longest, device=q.device)
@@ -110,10 +110,10 @@ class _Reading(Tree):
         batch: Batch,
         rows: Rows,
         rows_of: Sequence[Sequence[int]],
-        flash: bool,
+        kernels: bool,
         before: Tree | None,
     ) -> None:
-        super().__init__(batch, flash=flash, before=before)
+        super().__init__(batch, kernels=kernels, before=before)
         self._rows = rows
         row: list[np.ndarray] = []
         column: list[np.ndarray] = []
@@ -148,7 +148,7 @@ def prefill(
     before: Tree | None = None
     ordered = Ordered.of(prompts, [1] * len(prompts))
     for batch in plan(ordered, max_tokens=max_tokens):
-        tree = before = _Reading(batch, rows, rows_of, rows.flash, before)
+        tree = before = _Reading(batch, rows, rows_of, rows.kernels, before)
         tokens, position = (
             torch.from_numpy(part).to(device)[None] for part in (tree.tokens, tree.position)
         )

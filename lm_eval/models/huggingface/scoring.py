@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,17 +33,29 @@ Score = tuple[float, bool]
 Numbered = tuple[int, Score]
 
 
-@dataclass
 class Launched:
     """A batch under way: which requests, how many scored tokens each, and their scores."""
 
-    numbers: list[int]
-    counts: list[int]
-    scores: Tensor
-    """(2, P) on the device: log-probabilities, and 1 where the token was the likeliest."""
+    def __init__(self, numbers: list[int], counts: list[int], scores: Tensor) -> None:
+        """`scores` (2, P) are log-probabilities, and 1 where the token was the likeliest.
+
+        Their copy, one for the batch, is asked for at once: it comes after whatever a GPU has been
+        given before it.
+        """
+        self.numbers = numbers
+        self.counts = counts
+        self.scores = scores
+        self.done: torch.cuda.Event | None = None
+        if scores.is_cuda:
+            self.scores = torch.empty(scores.shape, dtype=scores.dtype, pin_memory=True)
+            self.scores.copy_(scores, non_blocking=True)
+            self.done = torch.cuda.Event()
+            self.done.record(torch.cuda.current_stream(scores.device))
 
     def finish(self) -> Iterator[Numbered]:
-        """Bring the scores over, in one copy, and sum them up by request."""
+        """Wait for the scores, and sum them up by request."""
+        if self.done is not None:
+            self.done.synchronize()
         found, likeliest = self.scores.cpu().double().numpy()
         begins = np.cumsum([0, *self.counts[:-1]])
         sums = np.add.reduceat(found, begins)
@@ -152,13 +163,13 @@ class TreeScorer(Scorer):
         budget: Budget,
         vocabulary: int,
         max_requests: int | None,
-        flash: bool,
+        kernels: bool,
         plain: PlainScorer | None = None,
     ) -> None:
         super().__init__(device, budget, vocabulary)
         self.network = network
         self.max_requests = max_requests
-        self.flash = flash
+        self.kernels = kernels
         self.plain = plain
         self.last: Tree | None = None
 
@@ -185,7 +196,7 @@ class TreeScorer(Scorer):
         before = self.last = None
         limits = {"max_tokens": self.budget.tokens, "max_requests": self.max_requests}
         for batch in plan(ordered, **limits):
-            self.last = tree = before = Tree(batch, flash=self.flash, before=before)
+            self.last = tree = before = Tree(batch, kernels=self.kernels, before=before)
             asked = [numbers[i] for i in batch.requests]
             wanted = np.concatenate([windows[n][1] for n in asked])
             counts = [len(windows[n][1]) for n in asked]

@@ -1,16 +1,14 @@
 """The layout of a packed prefix tree on a device: who sees whom, for either kind of kernel.
 
-On a GPU each chain of nodes from a branch to a leaf is one sequence of a variable-length flash
-kernel; its keys are gathered along its ancestors, so the kernel sees what it would see were the
-request alone. Elsewhere nodes attend in blocks, each under a mask over the ancestors that reach
-into it and itself, and whatever lies between is never touched.
+On a GPU in half precision our own kernel runs chains of nodes, each from a branch to a leaf, over
+the keys of their ancestors (`kernels/attention.py`). Elsewhere nodes attend in blocks, each under a
+mask over the ancestors that reach into it and itself, and whatever lies between is never touched.
 
 Keys and values of nodes that the next batch shares are kept here, layer by layer, and handed on.
 """
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,30 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lm_eval.engine.plan import Batch, Ints
-from lm_eval.models.huggingface import attention_kernel
-from lm_eval.models.huggingface.attention import Form, flash_attention, masked_attention
+from lm_eval.engine.plan import Batch, Ints, stretches
+from lm_eval.models.huggingface.attention import Form, masked_attention
+from lm_eval.models.huggingface.kernels import attention as kernel
 
-TREE_KERNEL = True
 KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
 
 BLOCK = {"cpu": 96, "other": 1024}
 """Least nodes of a tree that attend together under a mask."""
-GATHERED_KEYS = 1 << 18
-"""Most keys gathered for one call of the flash kernel, which bounds its memory."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some runs of nodes for one call of the variable-length kernel."""
-
-    first: int
-    last: int
-    keys: Tensor
-    starts: Tensor
-    key_starts: Tensor
-    longest: int
-    most_keys: int
 
 
 @dataclass(frozen=True)
@@ -73,17 +55,16 @@ class Block:
 class Tree:
     """One batch of the plan, ready to be attended over."""
 
-    def __init__(self, batch: Batch, *, flash: bool, before: Tree | None = None) -> None:
+    def __init__(self, batch: Batch, *, kernels: bool, before: Tree | None = None) -> None:
         self.batch = batch
         self.kept: KeysValues = {}
         self._given: KeysValues = before.kept if before is not None and batch.given else {}
         self.layers: set[nn.Module] = set()
         """The layers that have attended over this tree."""
-        self._flash = flash
+        self._kernels = kernels
         # By device, as a model may lie on several.
         self._keep: dict[torch.device, Tensor] = {}
-        self._parts: dict[torch.device, list[Part]] = {}
-        self._tiles = {}
+        self._tiles: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
         self._blocks: dict[torch.device, list[Block]] = {}
         self._masks: dict[tuple[torch.device, int | None, bool], list[Tensor | None]] = {}
 
@@ -107,110 +88,26 @@ class Tree:
             keep = self._keep[k.device]
             self.kept[layer] = k.index_select(2, keep), v.index_select(2, keep)
         self.collect(layer, k, v)
-        if self._flash and form.softcap is None:
-            if TREE_KERNEL:
-                return self._by_tiles(q, k, v, form)
-            return self._by_flash(q, k, v, form)
+        if self._kernels and kernel.knows(q, k, v) and form.softcap is None:
+            return self._by_tiles(q, k, v, form)
         return self._by_blocks(q, k, v, form)
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
         """For layouts that want a layer's keys and values; called once a layer."""
 
-    # -- the flash kernel ----------------------------------------------------------------------
-
-    def _by_flash(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
-        if q.device not in self._parts:
-            self._parts[q.device] = self._make_parts(q.device)
-        queries, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
-        mixed = [
-            flash_attention(
-                queries[part.first : part.last],
-                keys.index_select(0, part.keys),
-                values.index_select(0, part.keys),
-                part.starts,
-                part.key_starts,
-                part.longest,
-                part.most_keys,
-                form,
-            )
-            for part in self._parts[q.device]
-        ]
-        whole = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
-        return whole.transpose(0, 1)[None]
-
-    def _make_parts(self, device: torch.device) -> list[Part]:
-        """Chains of nodes, each with the keys of its ancestors gathered before its own."""
-        given, parent = self.batch.given, self.batch.parent
-        parts: list[Part] = []
-        held: list[tuple[int, int, Ints]] = []
-        count = 0
-        starts: list[int] = []
-        keys_of: list[Ints] = []  # by chain: all its last node sees
-        for first, last in chains(self.batch):
-            above = np.arange(max(0, parent[first] + 1))
-            if parent[first] >= given:  # it hangs on an earlier chain, somewhere along it
-                chain = bisect.bisect_right(starts, parent[first]) - 1
-                length = (starts[chain + 1] if chain + 1 < len(starts) else first) - starts[chain]
-                before = len(keys_of[chain]) - length
-                above = keys_of[chain][: before + parent[first] - starts[chain] + 1]
-            keys = np.concatenate([above, np.arange(first, last)])
-            starts.append(first)
-            keys_of.append(keys)
-            if held and count + len(keys) > GATHERED_KEYS:
-                parts.append(self._part(held, device))
-                held, count = [], 0
-            held.append((first, last, keys))
-            count += len(keys)
-        if held:
-            parts.append(self._part(held, device))
-        return parts
-
-    def _part(self, runs: list[tuple[int, int, Ints]], device: torch.device) -> Part:
-        given = self.batch.given
-        lengths = [last - first for first, last, _ in runs]
-        counts = [len(keys) for _, _, keys in runs]
-        starts = np.cumsum([0, *lengths]).astype(np.int32)
-        key_starts = np.cumsum([0, *counts]).astype(np.int32)
-        keys = np.concatenate([keys for _, _, keys in runs])
-        return Part(
-            first=runs[0][0] - given,
-            last=runs[-1][1] - given,
-            keys=send(keys, device),
-            starts=send(starts, device),
-            key_starts=send(key_starts, device),
-            longest=max(lengths),
-            most_keys=max(counts),
-        )
+    # -- our own kernel --------------------------------------------------------------------------
 
     def _by_tiles(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
-        queries, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
-        group = q.shape[1] // k.shape[1]
-        if (q.device, group) not in self._tiles:
-            tiles, known = attention_kernel.tile(self._chains(), attention_kernel.ROWS // group)
-            self._tiles[q.device, group] = send(tiles, q.device), send(known.astype(np.int32), q.device)
+        queries = kernel.queries_in_a_tile(q.shape[1], k.shape[1], q.shape[-1])
+        if (q.device, queries) not in self._tiles:
+            found = chains(self.batch)
+            sent = send(kernel.tile(found, queries), q.device), send(found.keys, q.device)
+            self._tiles[q.device, queries] = sent
         scale = q.shape[-1] ** -0.5 if form.scale is None else form.scale
-        mixed = attention_kernel.attend(
-            queries, keys, values, *self._tiles[q.device, group], scale, form.window
-        )
+        own, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
+        tiles, listed = self._tiles[q.device, queries]
+        mixed = kernel.attend(own, keys, values, tiles, listed, scale, form.window)
         return mixed.transpose(0, 1)[None]
-
-    def _chains(self):
-        given, parent = self.batch.given, self.batch.parent
-        found = []
-        starts: list[int] = []
-        keys_of: list[Ints] = []  # by chain: all its last node sees
-        for first, last in chains(self.batch):
-            above = np.arange(max(0, parent[first] + 1))
-            if parent[first] >= given:  # it hangs on an earlier chain, somewhere along it
-                chain = bisect.bisect_right(starts, parent[first]) - 1
-                length = (starts[chain + 1] if chain + 1 < len(starts) else first) - starts[chain]
-                before = len(keys_of[chain]) - length
-                above = keys_of[chain][: before + parent[first] - starts[chain] + 1]
-            keys = np.concatenate([above, np.arange(first, last)])
-            starts.append(first)
-            keys_of.append(keys)
-            found.append(attention_kernel.Chain(first - given, last - given, keys))
-        return found
 
     # -- blocks under masks --------------------------------------------------------------------
 
@@ -242,7 +139,7 @@ class Tree:
         size = BLOCK.get(device.type, BLOCK["other"])
         alone = {
             first: last
-            for first, last in chains(batch)
+            for first, last in runs(batch)
             if batch.parent[first] < 0 and last - first >= size
         }
         blocks: list[Block] = []
@@ -280,12 +177,44 @@ def send(array: Any, device: torch.device) -> Tensor:
     return sent.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sent
 
 
-def chains(batch: Batch) -> list[tuple[int, int]]:
-    """The stretches of not-given nodes in which each node follows its parent.
+def runs(batch: Batch) -> Ints:
+    """The stretches (C, 2) of not-given nodes in which each node follows its parent.
 
-    A branch does not end a chain, its first child goes on: there is one chain for every leaf.
+    A branch does not end a run, its first child goes on: there is one run for every leaf.
     """
     given, total = batch.given, len(batch.tokens)
     nodes = np.arange(given, total)
     starts = nodes[(batch.parent[given:] != nodes - 1) | (nodes == given)]
-    return list(zip(starts.tolist(), [*starts[1:].tolist(), total], strict=True))
+    return np.stack([starts, np.append(starts[1:], total)], axis=1)
+
+
+def chains(batch: Batch) -> kernel.Chains:
+    """The runs of a tree, each with the keys of the nodes that it hangs on.
+
+    These are given nodes, or the first keys of an earlier run. So the list has the given nodes, and
+    then all the keys of every run that others hang on.
+    """
+    given = batch.given
+    first, last = runs(batch).T
+    length = last - first
+    hook = batch.parent[first]
+    upper = np.searchsorted(first, hook, side="right") - 1  # -1: none, it hangs on a given node
+    above = hook + 1
+    levels = [np.flatnonzero(upper < 0)]
+    waiting = np.flatnonzero(upper >= 0)
+    while len(waiting):
+        ready = np.isin(upper[waiting], levels[-1])
+        level, waiting = waiting[ready], waiting[~ready]
+        above[level] = above[upper[level]] + hook[level] - first[upper[level]] + 1
+        levels.append(level)
+    bears = np.zeros(len(first), dtype=bool)
+    bears[upper[upper >= 0]] = True
+    size = np.where(bears, above + length, 0)
+    place = given + np.cumsum(size) - size
+    listed = np.where(upper < 0, 0, place[upper])
+    keys = np.arange(given + int(size.sum()))
+    for level in levels:
+        run = level[bears[level]]
+        keys[stretches(place[run], above[run])] = keys[stretches(listed[run], above[run])]
+        keys[stretches(place[run] + above[run], length[run])] = stretches(first[run], length[run])
+    return kernel.Chains(first - given, length, first, above, listed, keys.astype(np.int32))

@@ -1,8 +1,6 @@
-"""One pass over next-token scores on a GPU, where torch makes several.
+"""One pass over next-token scores, where torch makes several.
 
-With a vocabulary of a hundred thousand the scores of one batch are gigabytes, and going over them
-is memory traffic and nothing else. torch brings the compiler (Triton) with its CUDA builds; where
-it is missing, or disagrees with torch on a trial, torch's own functions are used.
+With a vocabulary of a hundred thousand the scores of one batch are gigabytes.
 """
 
 from __future__ import annotations
@@ -13,11 +11,7 @@ import logging
 import torch
 from torch import Tensor
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:
-    triton = None
+from lm_eval.models.huggingface.kernels.compiler import tl, triton
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
-"""The small operations between a layer's matrix products, one kernel each, for a GPU.
+"""The small operations between a layer's matrix products, one kernel each.
 
-Written in single operations, as models have them, each reads and writes all hidden states: six times
-for a normalisation, ten for a rotation. Numbers are rounded where the single operations round them.
+Models have them in single operations, each of which reads and writes all hidden states: six of them
+for a normalisation, ten for a rotation. Numbers are rounded here wherever those round them.
 """
 
 from __future__ import annotations
@@ -9,15 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:
-    triton = None
+from lm_eval.models.huggingface.kernels.compiler import tl, triton
 
 GATE_BLOCK = 2048
 NORM_BLOCK = 1024
-"""Least numbers that one program normalises: short rows, such as single heads, go several at once."""
+"""Least numbers that one program normalises: of short rows, such as single heads, several."""
 
 
 def normalise(x: Tensor, weight: Tensor, epsilon: float, *, from_one: bool) -> Tensor:
@@ -51,7 +47,7 @@ def gate(x: Tensor, other: Tensor, activation: str) -> Tensor:
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Positions turned into heads (B, H, N, E) by angles (B, N, E): `x * cos + rotated(x) * sin`."""
+    """Turn heads (B, H, N, E) by angles (B, N, E): `x * cosine + half_turned(x) * sine`."""
     out = torch.empty_like(x)
     batch, heads, count, width = x.shape
     with torch.cuda.device(x.device):

@@ -1,0 +1,159 @@
+"""Attention over a packed prefix tree in one kernel.
+
+General kernels want the keys of every sequence laid side by side, and give each sequence and head a
+tile of 128 rows, of which a short answer fills a fifth. Here keys are read where they are, and the
+query heads that share keys stand in one tile.
+
+Shapes: N queries, M keys, H query heads, K key heads, E width of a head.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm_eval.engine.plan import Ints, stretches
+from lm_eval.models.huggingface.kernels.compiler import tl, triton
+
+ROWS = 128
+"""Rows of a tile: queries, each with all the heads that share a key."""
+KEYS = 64
+"""Keys looked at at once."""
+WIDEST = 256
+WIDE = 128
+"""Heads wider than this have tiles of half the size, for want of fast memory."""
+BASE_2 = 1.4426950408889634
+"""Logarithms to base 2 for natural ones: that is the power the hardware has."""
+
+
+class Chains(NamedTuple):
+    """Runs of queries: each query sees what its chain hangs on, and its chain up to itself."""
+
+    first: Ints
+    """Each chain's first query."""
+    length: Ints
+    own: Ints
+    """The key of each chain's first query; those of the others follow."""
+    above: Ints
+    """How many keys its first query sees before its own."""
+    listed: Ints
+    """Where the numbers of those keys begin in the list."""
+    keys: Ints
+    """The list."""
+
+
+def tile(chains: Chains, queries: int) -> Ints:
+    """Cut chains into tiles of at most so many queries, each described by six numbers.
+
+    These are the first query and how many there are, how many keys the first one sees, how many of
+    those are listed and from where, and the key of the chain's first query.
+    """
+    count = -(-chains.length // queries)
+    chain = np.repeat(np.arange(len(count)), count)
+    begin = stretches(np.zeros_like(count), count) * queries
+    above = chains.above[chain]
+    return np.stack(
+        [
+            chains.first[chain] + begin,
+            np.minimum(queries, chains.length[chain] - begin),
+            above + begin + 1,
+            above,
+            chains.listed[chain],
+            chains.own[chain],
+        ],
+        axis=1,
+    ).astype(np.int32)
+
+
+def queries_in_a_tile(heads: int, key_heads: int, width: int) -> int:
+    return max(1, _rows(width) // (heads // key_heads))
+
+
+def _rows(width: int) -> int:
+    return ROWS if width <= WIDE else ROWS // 2
+
+
+def knows(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether heads of these shapes (…, H, N, E) can be attended over."""
+    fits: bool = q.shape[-1] == k.shape[-1] == v.shape[-1] <= WIDEST
+    return fits and q.shape[-3] // k.shape[-3] <= _rows(q.shape[-1])
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, keys: Tensor, scale: float, window: int | None
+) -> Tensor:
+    """Mixed values (N, H, E) of queries (N, H, E) over keys and values (M, K, E)."""
+    heads, width = k.shape[1:]
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    with torch.cuda.device(q.device):
+        _attend[(len(tiles), heads)](
+            q, k, v, out, tiles, keys, scale * BASE_2, window or 0,
+            q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+            out.stride(0), out.stride(1),
+            group=q.shape[1] // heads, width=width, block=max(16, triton.next_power_of_2(width)),
+            rows=_rows(width), at_once=KEYS if width <= WIDE else KEYS // 2,
+            windowed=window is not None, num_warps=8, num_stages=2,
+        )  # fmt: skip
+    return out
+
+
+if triton is not None:
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def _attend(  # type: ignore[no-untyped-def]
+        q, k, v, out, tiles, keys, scale, window,
+        q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
+        group: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
+        rows: tl.constexpr, at_once: tl.constexpr, windowed: tl.constexpr,
+    ):  # fmt: skip
+        """One program a tile and key head; the softmax is kept up block by block of keys."""
+        tile, head = tl.program_id(0), tl.program_id(1)
+        first = tl.load(tiles + 6 * tile).to(tl.int64)
+        count = tl.load(tiles + 6 * tile + 1)
+        seen = tl.load(tiles + 6 * tile + 2)
+        above = tl.load(tiles + 6 * tile + 3)
+        listed = tl.load(tiles + 6 * tile + 4).to(tl.int64)
+        start = tl.load(tiles + 6 * tile + 5) - above
+        row = tl.arange(0, rows)
+        query = row // group
+        column = tl.arange(0, block)
+        inside = (query < count)[:, None] & (column < width)[None, :]
+        own = ((first + query) * q_row + (head * group + row % group) * q_head)[:, None]
+        asked = tl.load(q + own + column[None, :], mask=inside, other=0.0)
+        limit = seen + query
+        last = seen + count - 1
+        top = tl.full((rows,), float("-inf"), tl.float32)
+        total = tl.zeros((rows,), tl.float32)
+        mixed = tl.zeros((rows, block), tl.float32)
+        begin = 0
+        if windowed:
+            begin = tl.maximum(0, seen - window) // at_once * at_once
+        for at in range(begin, last, at_once):
+            place = at + tl.arange(0, at_once)
+            key = tl.load(keys + listed + place, mask=place < above, other=0)
+            key = tl.where(place < above, key, start + place).to(tl.int64)
+            there = (place < last)[:, None] & (column < width)[None, :]
+            shown = tl.load(
+                k + (key * k_row + head * k_head)[:, None] + column[None, :], mask=there, other=0.0
+            )
+            likeness = tl.dot(asked, tl.trans(shown)) * scale
+            visible = place[None, :] < limit[:, None]
+            if windowed:
+                visible = visible & (place[None, :] >= limit[:, None] - window)
+            likeness = tl.where(visible, likeness, float("-inf"))
+            highest = tl.maximum(top, tl.max(likeness, 1))
+            base = tl.where(highest == float("-inf"), 0.0, highest)
+            share = tl.exp2(likeness - base[:, None])
+            before = tl.exp2(top - base)
+            total = total * before + tl.sum(share, 1)
+            value = tl.load(
+                v + (key * v_row + head * v_head)[:, None] + column[None, :], mask=there, other=0.0
+            )
+            mixed = tl.dot(share.to(value.dtype), value, mixed * before[:, None])
+            top = highest
+        mixed = mixed / total[:, None]
+        target = ((first + query) * out_row + (head * group + row % group) * out_head)[:, None]
+        tl.store(out + target + column[None, :], mixed.to(asked.dtype), mask=inside)
