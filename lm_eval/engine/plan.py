@@ -158,6 +158,22 @@ def plan(
         yield replace(batch, given=run.given, kept=kept)
 
 
+def fill_up(batch: Batch, nodes: int) -> Batch:
+    """The same with so many nodes to be run, those to spare being a text that nobody asks about."""
+    total = len(batch.tokens)
+    spare = nodes - (total - batch.given)
+    zeros = np.zeros(spare, dtype=np.int64)
+    parent = np.arange(total - 1, total + spare - 1)
+    parent[:1] = -1
+    return replace(
+        batch,
+        tokens=np.append(batch.tokens, zeros),
+        position=np.append(batch.position, zeros),
+        parent=np.append(batch.parent, parent),
+        end=np.append(batch.end, zeros + total + spare),
+    )
+
+
 def cut_rows(
     lengths: Sequence[int] | Ints, max_tokens: int, max_requests: int | None = None
 ) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval.engine.plan import Ordered, cut_rows, plan
+from lm_eval.engine.plan import Ordered, cut_rows, fill_up, plan
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface.attention import switched_on
@@ -89,6 +89,19 @@ class Reading(NamedTuple):
         back[order] = np.arange(len(order))
         return cls(distinct, row[order], wanted[order], back)
 
+    def filled_up(self, count: int) -> Reading:
+        """The same with so many hidden states, the first one again and again."""
+        again = np.full(count - len(self.places), self.places[0])
+        return self._replace(places=np.concatenate([self.places, again]))
+
+
+def round_up(count: int) -> int:
+    """A number of rows that recurs, at most an eighth more: a GPU's matrix library thinks about
+    every new size for milliseconds.
+    """
+    step = 1 << max(0, count.bit_length() - 4)
+    return -(-count // step) * step
+
 
 class Scorer:
     """Runs batches ahead of reading their scores, so that the device need not wait."""
@@ -102,7 +115,8 @@ class Scorer:
 
     @property
     def rows_at_once(self) -> int:
-        return max(1, self.budget.logit_bytes // (4 * self.vocabulary))
+        rows = max(1, self.budget.logit_bytes // (4 * self.vocabulary))
+        return 1 << (rows.bit_length() - 1)
 
     def launches(self, windows: Mapping[int, Window]) -> Iterator[Launched]:
         raise NotImplementedError
@@ -196,6 +210,9 @@ class TreeScorer(Scorer):
         before = self.last = None
         limits = {"max_tokens": self.budget.tokens, "max_requests": self.max_requests}
         for batch in plan(ordered, **limits):
+            self.computed += len(batch.tokens) - batch.given
+            if self.device.type == "cuda":
+                batch = fill_up(batch, round_up(len(batch.tokens) - batch.given))
             self.last = tree = before = Tree(batch, kernels=self.kernels, before=before)
             asked = [numbers[i] for i in batch.requests]
             wanted = np.concatenate([windows[n][1] for n in asked])
@@ -205,13 +222,14 @@ class TreeScorer(Scorer):
     def run(self, tree: Tree, wanted: Any) -> Tensor:
         """Run one tree; gives the scores of its requests' tokens, request after request."""
         reading = Reading.of(tree.batch.scored - tree.batch.given, wanted)
+        if self.device.type == "cuda":
+            reading = reading.filled_up(round_up(len(reading.places)))
         tokens, position, rows, row, target, back = self.send(tree.tokens, tree.position, *reading)
         with torch.inference_mode(), switched_on(self.network.configs, tree):
             hidden = self.network.hidden(tokens[None], position[None])[0]
             hidden = hidden.index_select(0, rows.to(hidden.device))
             cuts = pieces(reading.row, len(reading.places), self.rows_at_once)
             scores = self.network.score_rows(hidden, row, target, cuts)
-            self.computed += len(tree.tokens)
             return stack(scores, back)
 
 

@@ -63,8 +63,9 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 if triton is not None:
+    # Numbers of rows change from batch to batch, and must not each be compiled for.
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
     def _normalise(  # type: ignore[no-untyped-def]
         x, weight, out, rows, width, epsilon,
         at_once: tl.constexpr, block: tl.constexpr, from_one: tl.constexpr,
@@ -83,7 +84,7 @@ if triton is not None:
             value = value.to(raw.dtype).to(tl.float32) * scale.to(tl.float32)
         tl.store(out + row * width + column, value.to(raw.dtype), mask=inside)
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
     def _gate(x, other, out, count, block: tl.constexpr, silu: tl.constexpr):  # type: ignore[no-untyped-def]
         place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         inside = place < count
@@ -98,7 +99,7 @@ if triton is not None:
         value = value * tl.load(other + place, mask=inside, other=0.0).to(tl.float32)
         tl.store(out + place, value.to(raw.dtype), mask=inside)
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
     def _rotate(  # type: ignore[no-untyped-def]
         x, cosine, sine, out, count, heads,
         x_batch, x_head, x_row, out_batch, out_head, out_row, angle_batch, angle_row,
