@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lm_eval.models.huggingface.model import HFLM
 
 PORTION = 1 << 20
-FIRST_PORTION = 1 << 15
+FIRST_PORTION = 1 << 16
 """Letters that are encoded at once, ahead of the device: few first, so that it can begin."""
 
 
