@@ -11,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from lm_eval.errors import ModelError
@@ -21,7 +22,8 @@ logger = logging.getLogger(__name__)
 Encode = Callable[[list[str]], list[list[int]]]
 PROBE = "a"
 SAMPLE = 16
-"""Texts on which the quick way of encoding is compared with the tokenizer's own."""
+SAMPLE_AGAIN = 2
+"""Texts on which a quick way of encoding is compared with the tokenizer's own, first and later."""
 LENGTH_WARNING = "sequence-length-is-longer-than-the-specified-maximum"
 SHOWN = 80
 """Letters of a text that a message quotes."""
@@ -50,6 +52,7 @@ class TextEncoder:
             self.prefix = [int(tokenizer.bos_token_id)]
         self.suffix = [] if causal else suffix
         self.splits_words = splits_words(tokenizer)
+        self._compared = False
         self._encode: Encode | None = None
 
     def encode(self, text: str, special: bool | None = None) -> list[int]:
@@ -92,15 +95,33 @@ class TextEncoder:
     ) -> list[Window]:
         """Contexts and continuations as tokens, split where the context ends.
 
-        For a causal model both are encoded together; an encoder-decoder reads them apart.
+        For a causal model both are encoded together; an encoder-decoder reads them apart. Where
+        the tokenizer splits words, long texts are not encoded again and again, and some pairs are
+        compared with encoding them whole: if they differ, all are.
         """
         moved = [
             move_spaces(context, rest) if context else (context, rest) for context, rest in pairs
         ]
+        windows = self._encode_moved(moved, prefix_token, causal)
+        long = [i for i, (context, _) in enumerate(moved) if len(context) >= LONG]
+        if causal and self.splits_words and long:
+            count = SAMPLE_AGAIN if self._compared else SAMPLE
+            sample = long[:: -(-len(long) // count)]
+            self._compared = True
+            self.splits_words = False
+            whole = self._encode_moved([moved[i] for i in sample], prefix_token, causal)
+            self.splits_words = whole == [windows[i] for i in sample]
+            if not self.splits_words:
+                return self._encode_moved(moved, prefix_token, causal)
+        return windows
+
+    def _encode_moved(
+        self, moved: list[tuple[str, str]], prefix_token: int, causal: bool
+    ) -> list[Window]:
         bare = self.encode_all(
             (rest for context, rest in moved if not causal or not context), False
         )
-        contexts = self.encode_all(context for context, _ in moved if context)
+        contexts = self._encode_contexts(context for context, _ in moved if context)
         known = self._behind_long_contexts(moved, contexts) if causal else {}
         left = [pair for pair in moved if causal and pair[0] and pair not in known]
         whole = self.encode_all(context + rest for context, rest in left)
@@ -117,15 +138,28 @@ class TextEncoder:
                 windows.append(split_pair(whole[context + rest], contexts[context], prefix_token))
         return windows
 
+    def _encode_contexts(self, texts: Iterable[str]) -> dict[str, list[int]]:
+        """Encode contexts; what many of them begin with, such as solved examples, once.
+
+        A tokenizer that first splits text into words encodes what precedes a space between two
+        words, and what follows it, without regard to each other.
+        """
+        distinct = list(dict.fromkeys(texts))
+        cuts = common_beginnings(distinct) if self.splits_words else {}
+        beginnings = self.encode_all((text[:cut] for text, cut in cuts.items()), False)
+        rests = self.encode_all((text[cut:] for text, cut in cuts.items()), False)
+        coded = self.encode_all(text for text in distinct if text not in cuts)
+        for text, cut in cuts.items():
+            coded[text] = self.surround(beginnings[text[:cut]] + rests[text[cut:]])
+        return coded
+
     def _behind_long_contexts(
         self, pairs: list[tuple[str, str]], contexts: Mapping[str, list[int]]
     ) -> dict[tuple[str, str], list[int]]:
         """What continuations become behind long contexts, without encoding those again.
 
-        A tokenizer that first splits text into words encodes what follows the last words of a
-        context without regard to what precedes them. So these words, together with a continuation,
-        are encoded in place of the whole; where they end differently than their context does, and
-        on a sample where the result differs, the whole is encoded after all.
+        Where a tokenizer splits words, the last words of a context are encoded together with a
+        continuation in place of the whole, unless these words end differently than their context.
         """
         if not self.splits_words:
             return {}
@@ -138,17 +172,10 @@ class TextEncoder:
         }
         asked = [pair for pair in dict.fromkeys(pairs) if pair[0] in fitting]
         joined = self.encode_all((fitting[context] + rest for context, rest in asked), False)
-        known = {
+        return {
             (context, rest): joined[fitting[context] + rest][len(ends[fitting[context]]) :]
             for context, rest in asked
         }
-        sample = asked[:: max(1, len(asked) // SAMPLE)]
-        whole = self.encode_all(context + rest for context, rest in sample)
-        for context, rest in sample:
-            if whole[context + rest][len(contexts[context]) :] != known[context, rest]:
-                self.splits_words = False
-                return {}
-        return known
 
 
 def shortened(text: str) -> str:
@@ -159,6 +186,9 @@ def shortened(text: str) -> str:
 WORD_SPLITTERS = {"ByteLevel", "Split", "Digits", "Whitespace", "WhitespaceSplit", "Punctuation"}
 LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}
 LONG = 160
+"""Letters of a context, or of what several have in common, that are not encoded without need."""
+ALIKE = 8
+"""As many texts more must begin like one for their beginning to be encoded by itself."""
 WORD = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 
 
@@ -182,6 +212,35 @@ def splits_words(tokenizer: Any) -> bool:
         and splitters <= WORD_SPLITTERS
         and kinds(form.get("normalizer")) <= LOCAL_NORMALIZERS
     )
+
+
+def common_beginnings(texts: Iterable[str]) -> dict[str, int]:
+    """For texts that begin like several others, up to which space between two words they do."""
+    ordered = sorted(texts)
+    cuts: dict[str, int] = {}
+    beginning = ""
+    for text, other in zip_longest(ordered, ordered[ALIKE:], fillvalue=""):
+        if not beginning or not text.startswith(beginning):
+            # In order, whatever lies between two texts begins with what those have in common.
+            common = common_length(text, other)
+            spaces = WORD.finditer(text, max(0, common - LONG), common)
+            *_, cut = 0, *(space.start() for space in spaces)
+            beginning = text[: cut if cut >= LONG else 0]
+        if beginning:
+            cuts[text] = len(beginning)
+    return cuts
+
+
+def common_length(one: str, other: str) -> int:
+    """How many letters two texts begin with in common."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one.startswith(other[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def last_words(context: str) -> str:
