@@ -114,11 +114,6 @@ class Batch:
     kept: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The nodes of this batch that the next one is given, in their order."""
 
-    @property
-    def roots(self) -> Ints:
-        """The nodes without a parent; the trees under them stand side by side, each contiguous."""
-        return np.flatnonzero(self.parent < 0)
-
     def nodes_of(self, request: int) -> Ints:
         """The nodes that score the request at place `request` of this batch."""
         return self.scored[self.offsets[request] : self.offsets[request + 1]]

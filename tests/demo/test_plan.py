@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval.engine.plan import Batch, Ordered, ancestor_mask, plan
+from lm_eval.engine.plan import Batch, Ordered, ancestor_mask, fill_up, plan
 
 Request = tuple[list[int], int]
 
@@ -136,7 +136,24 @@ def test_a_scored_position_is_never_given() -> None:
 def test_without_sharing_every_request_has_a_tree_of_its_own() -> None:
     (batch,) = make([([1, 2, 3], 1), ([1, 2, 3], 1), ([1, 2, 4], 1)], share=False)
     assert len(batch.tokens) == 9
-    assert len(batch.roots) == 3
+    assert (batch.parent < 0).sum() == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(requests.filter(bool), st.integers(0, 9))
+def test_filling_up_adds_a_text_of_its_own_and_changes_nothing_else(
+    found: list[Request], spare: int
+) -> None:
+    *_, batch = make(found, max_tokens=20)
+    whole = fill_up(batch, len(batch.tokens) - batch.given + spare)
+    total = len(batch.tokens)
+    assert len(whole.tokens) == total + spare
+    assert [path(whole, n) for n in range(total)] == [path(batch, n) for n in range(total)]
+    assert all(len(path(whole, total + i)) == i + 1 for i in range(spare))
+    mask = ancestor_mask(whole.end)
+    assert (mask[:total, :total] == ancestor_mask(batch.end)).all()
+    assert not mask[total:, :total].any()
+    assert mask[total:, total:].sum() == spare * (spare + 1) // 2
 
 
 def test_the_price_of_either_way_is_known_before() -> None:

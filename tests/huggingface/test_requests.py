@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from lm_eval.errors import ConfigError, ModelError
-from lm_eval.models.huggingface.encoding import TextEncoder, last_words
+from lm_eval.models.huggingface.encoding import (
+    TextEncoder,
+    common_beginnings,
+    common_length,
+    last_words,
+    quick_encoder,
+)
 from tests.huggingface.conftest import T5, Make, ask, make_model, torch, transformers
 
 LONG = "Mira walked along the river with her brother and counted the ducks. " * 6
@@ -66,6 +72,52 @@ def test_pairs_are_encoded_together_also_behind_long_contexts(tokenizer: Any) ->
         else:
             assert window == (own, whole[len(own) :])
     assert last_words(LONG)
+
+
+def test_what_contexts_begin_with_in_common_is_encoded_once(tokenizer: Any) -> None:
+    encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
+    shots = "Question: Tom has three apples. Answer: yes\n\n" * 9
+    texts = [f"{shots}Question: Mira saw {i} birds. Answer:" for i in range(40)]
+    assert set(common_beginnings(texts).values()) == {len(shots) + len("Question: Mira")}
+    seen: list[str] = []
+    plain = quick_encoder(tokenizer, [])
+    encoder._encode = lambda asked: seen.extend(asked) or plain(asked)  # type: ignore[func-returns-value]
+    found = encoder.encode_pairs([(text, " yes") for text in texts], 0, causal=True)
+    for text, window in zip(texts, found, strict=True):
+        own = tokenizer.encode(text, add_special_tokens=False)
+        assert window == (
+            own,
+            tokenizer.encode(text + " yes", add_special_tokens=False)[len(own) :],
+        )
+    assert sum(shots in text for text in seen) == 1 + 2 * len(texts[::3])  # the sample, both ways
+
+
+def test_a_tokenizer_that_joins_words_after_all_is_found_out(tokenizer: Any) -> None:
+    """Here the last letter of a text becomes another token, wherever the text ends."""
+    encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
+    plain = quick_encoder(tokenizer, [])
+    encoder._encode = lambda asked: [[*tokens[:-1], 7] for tokens in plain(asked)]
+    texts = [f"{LONG * 2}They have {i} apples" for i in range(40)]
+    found = encoder.encode_pairs([(text, " now") for text in texts], 0, causal=True)
+    assert not encoder.splits_words
+    (context,) = encoder._encode(texts[-1:])
+    (whole,) = encoder._encode([texts[-1] + " now"])
+    assert found[-1] == (context, whole[len(context) :])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "length"),
+    [
+        ("", "", 0),
+        ("a", "", 0),
+        ("a", "b", 0),
+        ("ab", "abc", 2),
+        ("abcd", "abxd", 2),
+        ("ab", "ab", 2),
+    ],
+)
+def test_common_length(one: str, other: str, length: int) -> None:
+    assert common_length(one, other) == common_length(other, one) == length
 
 
 def test_a_context_of_nothing_is_the_prefix_token(make_lm: Make) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lm_eval.models.huggingface import scoring
 from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.kernels import attention
 from lm_eval.models.huggingface.scoring import TreeScorer
@@ -47,3 +48,36 @@ def test_chains_see_their_ancestors_and_nothing_else(
     for i, (true, greedy) in enumerate(by_definition(model, windows)):
         assert found[i][0] == pytest.approx(true, abs=2e-3)
         assert found[i][1] == greedy
+
+
+def test_batches_of_round_sizes_score_the_same(
+    monkeypatch: pytest.MonkeyPatch, make_lm: Make
+) -> None:
+    windows = [(None, *window) for window in draw_windows()]
+    lm = make_lm(max_length=LONGEST)
+    lm.budget.tokens = 150
+    expected = lm._loglikelihood_tokens(windows)
+    shared = lm.used.tokens_shared
+    monkeypatch.setattr(scoring, "ROUND_SIZES", ("cpu",))
+    sizes = set()
+    run = scoring.TreeScorer.run
+
+    def noted(self: Any, tree: Any, wanted: Any) -> Any:
+        sizes.add(len(tree.tokens))
+        return run(self, tree, wanted)
+
+    monkeypatch.setattr(scoring.TreeScorer, "run", noted)
+    found = lm._loglikelihood_tokens(windows)
+    assert sizes
+    assert all(size == scoring.round_up(size) for size in sizes)
+    assert lm.used.tokens_shared == 2 * shared
+    for (score, greedy), (true, truly) in zip(found, expected, strict=True):
+        assert score == pytest.approx(true, abs=1e-4)
+        assert greedy == truly
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000, 24_500, 24_577])
+def test_round_sizes_are_little_larger(count: int) -> None:
+    size = scoring.round_up(count)
+    assert count <= size <= count * 9 / 8
+    assert scoring.round_up(size) == size

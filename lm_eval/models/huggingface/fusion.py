@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 ROTATION = "apply_rotary_pos_emb"
 """What models of transformers call the function that turns positions into queries and keys."""
 ACTIVATIONS = ("silu", "gelu_tanh")
+DEVICES = ("cuda",)
+"""What the kernels run on."""
 LONGEST_ROW = 1 << 14
 """Widest hidden state that one program normalises."""
 
@@ -51,111 +53,133 @@ class Fusion:
 
 def fuse(model: nn.Module) -> Fusion:
     """Find the modules of a model, on a GPU, that kernels can stand in for."""
-    if triton is None:
+    apart = any(hasattr(weight, "device_mesh") for weight in model.parameters())
+    if triton is None or apart:  # processes that hold parts of one model must all do the same
         return Fusion()
+    forwards: dict[nn.Module, Forward] = {}
+    with torch.inference_mode():
+        turned = {forward: _turned(forward, device) for forward, device in dict(_attentions(model)).items()}
+        for module in model.modules():
+            own = type(module).forward
+            if "forward" in vars(module):  # somebody was here before
+                continue
+            if rotating := turned.get(own):
+                forwards[module] = MethodType(rotating, module)
+                continue
+            for stands_in in (*_normalisations(module), *_gates(module)):
+                if _agrees(module, *stands_in):
+                    forwards[module] = stands_in.forward
+                    break
+    return Fusion(forwards)
+
+
+class StandIn(NamedTuple):
+    """A forward function that may compute what a module does, and some input to try both on."""
+
+    forward: Forward
+    trial: Tensor
+
+
+def _agrees(module: nn.Module, forward: Forward, trial: Tensor) -> bool:
+    """Whether a function and a module give the same, but for the last digit."""
     try:
-        with torch.inference_mode():
-            return Fusion(dict(_found(model)))
-    except Exception as error:  # whatever a compiler may say: there is another way
-        logger.info("Operations are not fused: %s", error)
-        return Fusion()
-
-
-def _found(model: nn.Module) -> Iterator[tuple[nn.Module, Forward]]:
-    turned: dict[Forward, Forward | None] = {}  # by attention class's forward
-    for module in model.modules():
-        if "forward" in vars(module):  # somebody was here before
-            continue
-        own = type(module).forward
-        if own not in turned:
-            turned[own] = _with_fused_rotation(own, _device(module))
-        fused = turned[own]
-        if fused is not None:
-            yield module, MethodType(fused, module)
-        elif forward := _normalisation(module) or _gated(module):
-            yield module, forward
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next((p.device for p in module.parameters()), torch.device("cpu"))
-
-
-def _agree(one: Tensor, other: Tensor) -> bool:
-    """Whether two results differ by no more than a last digit."""
-    if one.dtype != other.dtype:
+        return _alike(forward(trial), type(module).forward(module, trial))
+    except Exception as error:  # whatever a compiler or another's code may say: it stays as it is
+        logger.info("%s is not fused: %s", type(module).__name__, error)
         return False
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
     digit = torch.finfo(one.dtype).eps
-    alike: bool = torch.allclose(one, other, rtol=4 * digit, atol=4 * digit)
-    return alike
+    same: bool = one.dtype == other.dtype and torch.allclose(one, other, 4 * digit, 4 * digit)
+    return same
 
 
-def _normalisation(module: nn.Module) -> Forward | None:
-    """A root-mean-square norm: one weight, nothing inside."""
+def _draw(*shape: int, device: torch.device) -> Tensor:
+    """Random numbers, without taking from those that anybody else draws."""
+    return torch.randn(*shape, generator=torch.Generator(device).manual_seed(0), device=device)
+
+
+def _normalisations(module: nn.Module) -> Iterator[StandIn]:
+    """For what is built like a root-mean-square norm: one weight, nothing inside."""
     weight = getattr(module, "weight", None)
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    if not isinstance(weight, Tensor) or not isinstance(epsilon, float):
-        return None
-    if len(list(module.parameters())) != 1 or next(module.children(), None) is not None:
-        return None
-    if weight.ndim != 1 or weight.device.type != "cuda" or len(weight) > LONGEST_ROW:
-        return None
-    own = type(module).forward
-    trial = 3 * torch.randn(4, len(weight), device=weight.device).to(weight.dtype)
-    for from_one in (False, True):
-
-        def forward(x: Tensor, from_one: bool = from_one) -> Any:
-            scale: Any = module.weight
-            if x.dtype != scale.dtype:
-                return own(module, x)
-            return normalise(x, scale, epsilon, from_one=from_one)
-
-        if _agree(forward(trial), own(module, trial)):
-            return forward
-    return None
+    if (
+        isinstance(weight, Tensor)
+        and isinstance(epsilon, float)
+        and len(list(module.parameters())) == 1
+        and weight.ndim == 1
+        and weight.device.type in DEVICES
+        and len(weight) <= LONGEST_ROW
+    ):
+        trial = 3 * _draw(4, len(weight), device=weight.device).to(weight.dtype)
+        for from_one in (False, True):
+            yield StandIn(_normalising(module, epsilon, from_one), trial)
 
 
-def _gated(module: nn.Module) -> Forward | None:
-    """A layer of three products, two side by side, one of them through an activation."""
-    first, second, last = (
-        getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")
-    )
-    if first is None or second is None or last is None:
-        return None
-    width = getattr(first, "in_features", None)
-    weight = getattr(first, "weight", None)
-    if width is None or not isinstance(weight, Tensor) or weight.device.type != "cuda":
-        return None
-    kind = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-    trial = torch.randn(4, width, device=weight.device).to(kind)
-    expected = module(trial)
-    for activation in ACTIVATIONS:
+def _normalising(module: Any, epsilon: float, from_one: bool) -> Forward:
+    def forward(x: Tensor, *rest: Any, **more: Any) -> Any:
+        if rest or more or x.dtype != module.weight.dtype:
+            return type(module).forward(module, x, *rest, **more)
+        return normalise(x, module.weight, epsilon, from_one=from_one)
 
-        def forward(x: Tensor, activation: str = activation) -> Tensor:
-            mixed: Tensor = last(gate(first(x), second(x), activation))
-            return mixed
-
-        if _agree(forward(trial), expected):
-            return forward
-    return None
+    return forward
 
 
-def _with_fused_rotation(forward: Forward, device: torch.device) -> Forward | None:
-    """An attention layer's forward, reading our rotation under the name of its own."""
-    if not isinstance(forward, FunctionType) or ROTATION not in forward.__code__.co_names:
-        return None
-    plain = forward.__globals__.get(ROTATION)
-    if plain is None or device.type != "cuda":
-        return None
+def _gates(module: nn.Module) -> Iterator[StandIn]:
+    """For a layer of three products, two side by side, one of them through an activation."""
+    names = ("gate_proj", "up_proj", "down_proj")
+    first, second, last = (getattr(module, name, None) for name in names)
+    weight, width = getattr(first, "weight", None), getattr(first, "in_features", None)
+    if second is None or last is None or width is None or not isinstance(weight, Tensor):
+        return
+    kinds = [p.dtype for p in module.parameters() if p.is_floating_point()]
+    if weight.device.type in DEVICES and kinds:
+        trial = _draw(4, width, device=weight.device).to(kinds[0])
+        for activation in ACTIVATIONS:
+            yield StandIn(_gating(module, activation), trial)
+
+
+def _gating(module: Any, activation: str) -> Forward:
+    def forward(x: Tensor, *rest: Any, **more: Any) -> Any:
+        if rest or more:
+            return type(module).forward(module, x, *rest, **more)
+        return module.down_proj(gate(module.gate_proj(x), module.up_proj(x), activation))
+
+    return forward
+
+
+def _attentions(model: nn.Module) -> Iterator[tuple[FunctionType, torch.device]]:
+    """The forward functions of layers that turn queries and keys by a function we know of."""
+    for module in model.modules():
+        forward = type(module).forward
+        weight = next(module.parameters(), None)
+        if (
+            isinstance(forward, FunctionType)
+            and ROTATION in forward.__code__.co_names
+            and ROTATION in forward.__globals__
+            and weight is not None
+            and weight.device.type in DEVICES
+        ):
+            yield forward, weight.device
+
+
+def _turned(forward: FunctionType, device: torch.device) -> FunctionType | None:
+    """The same function, reading our rotation under the name of its own."""
+    plain = forward.__globals__[ROTATION]
 
     def rotation(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *rest: Any, **more: Any) -> Any:
         if rest or more or not all(_rotates(x, cos, sin) for x in (q, k)):
             return plain(q, k, cos, sin, *rest, **more)
         return rotate(q, cos, sin), rotate(k, cos, sin)
 
-    q, k = (torch.randn(1, 5, heads, 32, device=device).transpose(1, 2) for heads in (4, 2))
-    angles = torch.randn(2, 1, 5, 32, device=device)
-    expected = plain(q, k, *angles)
-    if not all(map(_agree, rotation(q, k, *angles), expected)):
+    q, k = (_draw(1, 5, heads, 32, device=device).transpose(1, 2) for heads in (4, 2))
+    angles = _draw(2, 1, 5, 32, device=device)
+    try:
+        if not all(map(_alike, rotation(q, k, *angles), plain(q, k, *angles))):
+            return None
+    except Exception as error:  # as above
+        logger.info("The rotation of %s is not fused: %s", forward.__qualname__, error)
         return None
     names = {**forward.__globals__, ROTATION: rotation}
     made = FunctionType(

@@ -26,6 +26,8 @@ from lm_eval.models.huggingface.tree import Tree, send
 TREE_PRICE = {"cpu": (1.15, 0.0), "cuda": (1.03, 2.0), "other": (1.15, 0.0)}
 """What a tree costs for each token and each request, a token in a row costing 1: on a processor
 masks, on a GPU the host that lays chains out. Measured on requests that share nothing."""
+ROUND_SIZES = ("cuda",)
+"""Devices whose matrix library thinks for milliseconds about every size that it has not seen."""
 AHEAD = 3
 """Batches that are launched before the oldest one's scores are waited for."""
 
@@ -96,9 +98,7 @@ class Reading(NamedTuple):
 
 
 def round_up(count: int) -> int:
-    """A number of rows that recurs, at most an eighth more: a GPU's matrix library thinks about
-    every new size for milliseconds.
-    """
+    """A size that recurs, at most an eighth larger."""
     step = 1 << max(0, count.bit_length() - 4)
     return -(-count // step) * step
 
@@ -211,7 +211,7 @@ class TreeScorer(Scorer):
         limits = {"max_tokens": self.budget.tokens, "max_requests": self.max_requests}
         for batch in plan(ordered, **limits):
             self.computed += len(batch.tokens) - batch.given
-            if self.device.type == "cuda":
+            if self.device.type in ROUND_SIZES:
                 batch = fill_up(batch, round_up(len(batch.tokens) - batch.given))
             self.last = tree = before = Tree(batch, kernels=self.kernels, before=before)
             asked = [numbers[i] for i in batch.requests]
@@ -222,7 +222,7 @@ class TreeScorer(Scorer):
     def run(self, tree: Tree, wanted: Any) -> Tensor:
         """Run one tree; gives the scores of its requests' tokens, request after request."""
         reading = Reading.of(tree.batch.scored - tree.batch.given, wanted)
-        if self.device.type == "cuda":
+        if self.device.type in ROUND_SIZES:
             reading = reading.filled_up(round_up(len(reading.places)))
         tokens, position, rows, row, target, back = self.send(tree.tokens, tree.position, *reading)
         with torch.inference_mode(), switched_on(self.network.configs, tree):

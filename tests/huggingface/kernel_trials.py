@@ -1,0 +1,93 @@
+"""The kernels against torch, on a GPU, or anywhere under Triton's interpreter.
+
+usage: python -m tests.huggingface.kernel_trials, with TRITON_INTERPRET=1 where there is no GPU
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+
+from lm_eval.models.huggingface.kernels import attention, layers, reduction
+from tests.huggingface.test_fusion import gate, normalise, rotate
+from tests.huggingface.test_tree import slow_kernel
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+KINDS = [torch.float32, torch.bfloat16] if DEVICE == "cuda" else [torch.float32]
+
+
+def draw(*shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, device=DEVICE).to(kind)
+
+
+def check(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    digit = torch.finfo(expected.dtype).eps
+    assert found.shape == expected.shape, what
+    torch.testing.assert_close(found, expected, rtol=4 * digit, atol=4 * digit, msg=what)
+
+
+def try_layers(kind: torch.dtype) -> None:
+    for width in (8, 96, 192, 2048):
+        x, weight = 3 * draw(2, 5, width, kind=kind), draw(width, kind=kind)
+        for from_one in (False, True):
+            expected = normalise(x, weight, 1e-6, from_one=from_one)
+            found = layers.normalise(x, weight, 1e-6, from_one=from_one)
+            check(found, expected, f"norm {kind} {width} {from_one}")
+    x, other = draw(3, 1700, kind=kind), draw(3, 1700, kind=kind)
+    for activation in ("silu", "gelu_tanh"):
+        check(layers.gate(x, other, activation), gate(x, other, activation), f"{activation} {kind}")
+    for batch, heads, width in ((1, 4, 64), (2, 3, 20), (2, 1, 128)):
+        x = draw(batch, 7, heads, width, kind=kind).transpose(1, 2)
+        cosine, sine = draw(2, batch, 7, width, kind=kind)
+        found = layers.rotate(x, cosine, sine)
+        assert found.stride() == x.stride()
+        check(found, rotate(x, cosine, sine), f"rotation {kind} {heads} {width}")
+
+
+def try_attention(kind: torch.dtype) -> None:
+    """Chains over listed keys and their own, longer and shorter than a tile."""
+    rng = np.random.default_rng(0)
+    length, above = np.array([50, 1, 30, 9]), np.array([10, 70, 0, 100])
+    own = 100 + np.cumsum(length) - length
+    chains = attention.Chains(
+        first=own - 100, length=length, own=own, above=above,
+        listed=np.array([0, 10, 0, 80]), keys=rng.integers(0, 100, 180).astype(np.int32),
+    )  # fmt: skip
+    for heads, key_heads, width in ((4, 1, 16), (4, 2, 24), (3, 3, 64), (2, 1, 256)):
+        q = draw(90, heads, width, kind=kind)
+        k, v = draw(2, 190, key_heads, width, kind=kind)
+        tiles = attention.tile(chains, attention.queries_in_a_tile(heads, key_heads, width))
+        sent = [torch.from_numpy(part).to(DEVICE) for part in (tiles, chains.keys)]
+        for window in (None, 7):
+            found = attention.attend(q, k, v, *sent, 0.3, window)
+            given = [x.cpu().float() for x in (q, k, v)]
+            expected = slow_kernel(*given, *(x.cpu() for x in sent), 0.3, window)
+            worst = float((found.cpu().float() - expected).abs().max())
+            assert worst < (0.05 if kind == torch.bfloat16 else 5e-3), (heads, width, window, worst)
+
+
+def try_reduction(kind: torch.dtype) -> None:
+    scores = draw(5, reduction.BLOCK + 77, kind=kind)
+    total, best = reduction.reduce_by_triton(scores)
+    expected_total, expected_best = reduction.reduce_by_torch(scores)
+    torch.testing.assert_close(total, expected_total, rtol=1e-5, atol=1e-4)
+    assert torch.equal(best, expected_best)
+
+
+def main() -> None:
+    if DEVICE == "cpu":
+        on_cpu: Any = lambda device: nullcontext()  # noqa: E731
+        torch.cuda.device = on_cpu
+    torch.manual_seed(0)
+    for kind in KINDS:
+        try_layers(kind)
+        try_attention(kind)
+        try_reduction(kind)
+    print("all kernels agree with torch on", DEVICE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Kernels stand in for what they agree with, while our passes run, and for nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lm_eval.models.huggingface import fusion
+from lm_eval.models.huggingface.check import Ways
+from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model, torch
+from tests.huggingface.test_architectures import by_definition, draw_windows
+
+
+def normalise(x: Any, weight: Any, epsilon: float, *, from_one: bool) -> Any:
+    rows = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + epsilon)
+    return (rows * (1 + weight.float())).to(x.dtype) if from_one else rows.to(x.dtype) * weight
+
+
+def gate(x: Any, other: Any, activation: str) -> Any:
+    functions = torch.nn.functional
+    shaped = functions.silu(x) if activation == "silu" else functions.gelu(x, approximate="tanh")
+    return shaped * other
+
+
+def rotate(x: Any, cosine: Any, sine: Any) -> Any:
+    left, right = x.chunk(2, dim=-1)
+    return x * cosine[:, None] + torch.cat([-right, left], dim=-1) * sine[:, None]
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Slow kernels for a processor in the place of those for a GPU."""
+    monkeypatch.setattr(fusion, "triton", object())
+    monkeypatch.setattr(fusion, "DEVICES", ("cpu",))
+    for kernel in (normalise, gate, rotate):
+        monkeypatch.setattr(fusion, kernel.__name__, kernel)
+    return monkeypatch
+
+
+#: Modules of two layers: attention, norms around it (and of queries and keys), gated layers.
+FUSED = {
+    "llama": 2 + 5 + 2,
+    "qwen2": 2 + 5 + 2,
+    "qwen3": 2 + 5 + 4 + 2,
+    "gemma": 2 + 5 + 2,
+    "gemma3": 2 + 9 + 4 + 2,
+    "mistral-window": 2 + 5 + 2,
+    "mixtral": 2 + 5,
+    "gpt_neox": 2,
+    "gpt2": 0,
+    "opt": 0,
+    "mamba": 3,
+}
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("name", sorted(FUSED))
+def test_modules_are_known_by_what_they_compute(name: str, make_lm: Make) -> None:
+    model = make_model(*ARCHITECTURES[name][:3])
+    windows = draw_windows()
+    lm = make_lm(model, max_length=LONGEST)
+    assert len(lm._network.fusion.forwards) == FUSED[name]
+    found = lm._loglikelihood_tokens([(None, *window) for window in windows])
+    for (score, greedy), (true, truly) in zip(found, by_definition(model, windows), strict=True):
+        assert score == pytest.approx(true, abs=2e-3)
+        assert greedy == truly
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_model_is_left_as_it_is(make_lm: Make, llama: Any) -> None:
+    lm = make_lm()
+    forwards = lm._network.fusion.forwards
+    with lm._network.fusion.switched_on():
+        assert all(vars(module)["forward"] is forward for module, forward in forwards.items())
+    assert not any("forward" in vars(module) for module in llama.modules())
+    with pytest.raises(ZeroDivisionError), lm._network.fusion.switched_on():
+        raise ZeroDivisionError
+    assert not any("forward" in vars(module) for module in llama.modules())
+
+
+def test_a_kernel_that_disagrees_is_not_used(kernels: pytest.MonkeyPatch, make_lm: Make) -> None:
+    kernels.setattr(fusion, "normalise", lambda x, *_, **__: 1.01 * x)
+    kernels.setattr(fusion, "rotate", lambda *_: 1 / 0)
+    lm = make_lm()
+    found = {type(module).__name__ for module in lm._network.fusion.forwards}
+    assert found == {"LlamaMLP"}
+
+
+def test_kernels_that_are_wrong_together_are_found_out_at_the_start(
+    kernels: pytest.MonkeyPatch, make_lm: Make
+) -> None:
+    """On the trial's four rows all is well."""
+    right = normalise
+    wrong = lambda x, *rest, **more: right(x, *rest, **more) * (1 if len(x) == 4 else 3)  # noqa: E731
+    kernels.setattr(fusion, "normalise", wrong)
+    lm = make_lm()
+    assert lm._network.fusion.forwards == {}
+    assert lm.ways == Ways(apart=True, tree=True)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_what_others_have_replaced_stays_replaced(make_lm: Make) -> None:
+    model = make_model(*ARCHITECTURES["llama"][:3])
+    norm = model.model.norm
+    own = norm.forward
+    norm.forward = lambda x: own(x)
+    lm = make_lm(model)
+    assert norm not in lm._network.fusion.forwards
+    lm._loglikelihood_tokens([(None, [5, 6, 7], [8])])
+    assert "forward" in vars(norm)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_extra_arguments_and_other_formats_go_to_the_module_itself() -> None:
+    model = make_model(*ARCHITECTURES["llama"][:3])
+    forwards = fusion.fuse(model).forwards
+    norm = model.model.norm
+    x = torch.randn(3, len(norm.weight)).to(torch.bfloat16)
+    assert forwards[norm](x).dtype == norm(x).dtype == torch.float32
+    with pytest.raises(TypeError):
+        forwards[norm](x.float(), "more")
+    with pytest.raises(TypeError):
+        forwards[model.model.layers[0].mlp](x.float(), "more")
