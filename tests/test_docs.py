@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import lm_eval
+from lm_eval.config.task import TASK_FIELDS
 from lm_eval.extras import EXTRAS
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
@@ -20,17 +22,20 @@ FILES = sorted([REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What a block may say it needs, and is then not run here.
 EXCUSES = {"needs-hub", "needs-gpu", "needs-key", "needs-files", "make"}
+GROUP = "group"  # a YAML block that is a group, not a task
 
 
-def blocks(language: str) -> list[object]:
+def blocks(language: str, mark: str = "") -> list[object]:
     found = []
     for file in FILES:
         text = file.read_text(encoding="utf-8")
         for match in BLOCK.finditer(text):
             kind, excuse, code = match[1], match[2].strip(), match[3]
-            assert not excuse or excuse in EXCUSES, f"{file.name}: unknown excuse {excuse!r}"
+            assert not excuse or excuse in {*EXCUSES, GROUP}, (
+                f"{file.name}: unknown excuse {excuse!r}"
+            )
             line = text[: match.start()].count("\n") + 1
-            if kind == language and not excuse:
+            if kind == language and excuse == mark:
                 name = f"{file.relative_to(REPOSITORY)}:{line}"
                 found.append(pytest.param(code, id=name))
     return found
@@ -72,6 +77,26 @@ def test_yaml_blocks_are_tasks_that_load(
     loaded = TaskManager().load(str(file))
     assert [len(task.eval_docs) for task in loaded["tasks"].values()] == [6]
     assert not caplog.records
+
+
+@pytest.mark.parametrize("code", blocks("yaml", GROUP))
+def test_group_blocks_run(code: str, tmp_path: Path) -> None:
+    """Members count as the group has them, and the group has a number."""
+    Folder(tmp_path).write("example.yaml", code)
+    results = lm_eval.simple_evaluate(
+        "demo", tasks=["my_suite"], limit=4, task_manager=TaskManager(include_path=str(tmp_path))
+    )
+    assert results is not None
+    assert "acc,none" in results["groups"]["my_suite"]
+    assert "acc,none" not in results["groups"].get("my_suite::writing", {})
+    assert results["n-shot"]["demo_choice"] == 3
+    assert {"demo_pairs", "demo_lastword", "demo_stories"} < set(results["results"])
+
+
+def test_every_key_of_a_task_is_explained() -> None:
+    explained = (REPOSITORY / "docs" / "tasks.md").read_text(encoding="utf-8")
+    for key in TASK_FIELDS:
+        assert f"`{key}`" in explained
 
 
 def test_links_lead_somewhere() -> None:
