@@ -68,6 +68,29 @@ def test_modules_are_known_by_what_they_compute(name: str, make_lm: Make) -> Non
 
 
 @pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["llama", "gemma", "gemma2", "gemma3", "qwen3"])
+def test_in_half_precision_another_activation_is_not_taken_for_rounding(
+    name: str, kind: Any
+) -> None:
+    """Layers of small weights give small numbers, among which all activations look alike."""
+    model = make_model(*ARCHITECTURES[name][:3])
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.mul_(0.2)
+    model = model.to(kind)
+    forwards = fusion.fuse(model).forwards
+    gated = [module for module in forwards if hasattr(module, "gate_proj")]
+    assert len(gated) == 2
+    for module in gated:
+        for scale in (1, 30, 300):
+            x = scale * torch.randn(50, module.gate_proj.in_features).to(kind)
+            found, expected = forwards[module](x).double(), module(x).double()
+            assert (found - expected).norm() <= torch.finfo(kind).eps * expected.norm()
+
+
+@pytest.mark.usefixtures("kernels")
 def test_the_model_is_left_as_it_is(make_lm: Make, llama: Any) -> None:
     lm = make_lm()
     forwards = lm._network.fusion.forwards

@@ -23,9 +23,9 @@ from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
 from lm_eval.models.huggingface.tree import Tree, send
 
-TREE_PRICE = {"cpu": (1.15, 0.0), "cuda": (1.03, 2.0), "other": (1.15, 0.0)}
-"""What a tree costs for each token and each request, a token in a row costing 1: on a processor
-masks, on a GPU the host that lays chains out. Measured on requests that share nothing."""
+TREE_PRICE = {"cpu": 1.15, "cuda": 1.0, "other": 1.15}
+"""What a token costs in a tree, one in a row costing 1, measured on requests that share nothing: on
+a processor nodes attend under masks; on a GPU a tree is never dearer."""
 ROUND_SIZES = ("cuda",)
 """Devices whose matrix library thinks for milliseconds about every size that it has not seen."""
 AHEAD = 3
@@ -200,8 +200,7 @@ class TreeScorer(Scorer):
             self.computed += self.plain.computed - before
 
     def sharing_pays(self, ordered: Ordered) -> bool:
-        token, request = TREE_PRICE.get(self.device.type, TREE_PRICE["other"])
-        tree = token * ordered.distinct + request * len(ordered.order)
+        tree = TREE_PRICE.get(self.device.type, TREE_PRICE["other"]) * ordered.distinct
         return tree <= ordered.padded(self.budget.tokens, self.max_requests)
 
     def _tree_launches(
