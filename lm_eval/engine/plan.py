@@ -199,7 +199,8 @@ def _common_prefixes(tokens: Ints, begins: Ints, lengths: Ints) -> Ints:
     sizes = np.minimum(lengths[:-1], lengths[1:])
     common = sizes.copy()
     different = np.flatnonzero(begins[:-1] != begins[1:])
-    for pairs in np.array_split(different, 1 + int(sizes[different].sum()) // COMPARED):
+    portion = np.cumsum(sizes[different]) // COMPARED
+    for pairs in np.split(different, np.flatnonzero(np.diff(portion)) + 1):
         size = sizes[pairs]
         one = tokens[stretches(begins[pairs], size)]
         two = tokens[stretches(begins[pairs + 1], size)]
@@ -264,27 +265,49 @@ def _pack(ordered: Ordered, first: int, last: int) -> Batch:
     total = int(added.sum())
     tokens = ordered.tokens[stretches(ordered.begins[first:last] + known, added)]
     branch, end = _branches(known, added)
-
-    def node(sequence: Ints, depth: Ints) -> Ints:
-        """The nodes at these depths on the paths of these sequences."""
-        while (above := depth < known[sequence]).any():
-            sequence = np.where(above, branch[sequence], sequence)
-        return base[sequence] + depth - known[sequence]
-
-    parent = np.arange(-1, total - 1)
     hangs = np.flatnonzero((added > 0) & (known > 0))
-    parent[base[hangs]] = node(branch[hangs], known[hangs] - 1)
-    parent[base[(added > 0) & (known == 0)]] = -1
-    which = np.repeat(np.arange(last - first), scored)
+    parent = np.arange(-1, total - 1)
+    parent[base[added > 0]] = -1
+    parent[base[hangs]] = (base - known)[branch[hangs]] + known[hangs] - 1
     return Batch(
         requests=ordered.order[first:last],
         tokens=tokens,
         position=stretches(known, added),
         parent=parent,
         end=end,
-        scored=node(which, stretches(lengths - scored, scored)),
+        scored=_scored_nodes(lengths, scored, known, base, branch, end),
         offsets=np.append(0, np.cumsum(scored)),
     )
+
+
+def _scored_nodes(
+    lengths: Ints, scored: Ints, known: Ints, base: Ints, branch: Ints, end: Ints
+) -> Ints:
+    """The nodes of each sequence's last positions: its own, or of what it hangs on."""
+    which = np.repeat(np.arange(len(lengths)), scored)
+    depth = stretches(lengths - scored, scored)
+    owner = np.where(depth < known[which], branch[which], which)
+    nodes: Ints = base[owner] + depth - known[owner]
+    beyond = np.flatnonzero(depth < known[owner])  # even further up, which is rare
+    cuts = np.flatnonzero(np.diff(which[beyond])) + 1
+    for places in np.split(beyond, cuts) if len(beyond) else []:
+        sequence = which[places[0]]
+        above = branch[sequence]
+        hook = int(base[above] + known[sequence] - 1 - known[above])
+        nodes[places] = np.append(np.flatnonzero(end[:hook] > hook), hook)[depth[places]]
+    return nodes
+
+
+@dataclass(slots=True)
+class _Held:
+    """A sequence that later ones may hang on: its nodes lie at depths from `depth` to `reach`."""
+
+    sequence: int
+    depth: int
+    node: int
+    """The one at `depth`."""
+    reach: int
+    """It shrinks to what later sequences share."""
 
 
 def _branches(known: Ints, added: Ints) -> tuple[Ints, Ints]:
@@ -295,27 +318,25 @@ def _branches(known: Ints, added: Ints) -> tuple[Ints, Ints]:
     that knows no more than they; whatever it does not share ends with it.
     """
     branch = np.zeros(len(known), dtype=np.int64)
-    held: list[
-        list[int]
-    ] = []  # sequence, depth of its first node, that node, depth of its last + 1
+    held: list[_Held] = []
     starts: list[int] = []  # of stretches of nodes whose subtrees end at one place, and that place
     ends: list[int] = []
     here = 0
     for i, (shared, count) in enumerate(zip(known.tolist(), added.tolist(), strict=True)):
-        while held and held[-1][1] >= shared:
-            starts.append(held.pop()[2])
+        while held and held[-1].depth >= shared:
+            starts.append(held.pop().node)
             ends.append(here)
         if held:
-            above, depth, node, reach = held[-1]
-            branch[i] = above
-            if shared < reach:
-                starts.append(node + shared - depth)
+            above = held[-1]
+            branch[i] = above.sequence
+            if shared < above.reach:
+                starts.append(above.node + shared - above.depth)
                 ends.append(here)
-                held[-1][3] = shared
+                above.reach = shared
         if count:
-            held.append([i, shared, here, shared + count])
+            held.append(_Held(i, shared, here, shared + count))
             here += count
-    starts += [node for _, _, node, _ in held]
+    starts += [above.node for above in held]
     ends += [here] * len(held)
     order = np.argsort(starts)
     cuts = np.append(np.array(starts, dtype=np.int64)[order], here)

@@ -54,7 +54,8 @@ def try_attention(kind: torch.dtype) -> None:
     own = 100 + np.cumsum(length) - length
     chains = attention.Chains(
         first=own - 100, length=length, own=own, above=above,
-        listed=np.array([0, 10, 0, 80]), keys=rng.integers(0, 100, 180).astype(np.int32),
+        stem=np.array([10, 30, 0, 0]), root=np.array([7, 50, 0, 0]),
+        listed=np.array([0, 10, 0, 60]), keys=rng.integers(0, 100, 180).astype(np.int32),
     )  # fmt: skip
     for heads, key_heads, width in ((4, 1, 16), (4, 2, 24), (3, 3, 64), (2, 1, 256)):
         q = draw(90, heads, width, kind=kind)

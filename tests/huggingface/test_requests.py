@@ -11,7 +11,6 @@ from lm_eval.models.huggingface.encoding import (
     TextEncoder,
     common_beginnings,
     common_length,
-    last_words,
     quick_encoder,
 )
 from tests.huggingface.conftest import T5, Make, ask, make_model, torch, transformers
@@ -71,14 +70,16 @@ def test_pairs_are_encoded_together_also_behind_long_contexts(tokenizer: Any) ->
             assert window == ([0], whole)
         else:
             assert window == (own, whole[len(own) :])
-    assert last_words(LONG)
+    assert encoder._last_cut(LONG)
 
 
 def test_what_contexts_begin_with_in_common_is_encoded_once(tokenizer: Any) -> None:
     encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
     shots = "Question: Tom has three apples. Answer: yes\n\n" * 9
     texts = [f"{shots}Question: Mira saw {i} birds. Answer:" for i in range(40)]
-    assert set(common_beginnings(texts).values()) == {len(shots) + len("Question: Mira")}
+    assert set(common_beginnings(texts, encoder.splits_at).values()) == {
+        len(shots) + len("Question: Mira")
+    }
     seen: list[str] = []
     plain = quick_encoder(tokenizer, [])
     encoder._encode = lambda asked: seen.extend(asked) or plain(asked)  # type: ignore[func-returns-value]

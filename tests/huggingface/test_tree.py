@@ -20,9 +20,11 @@ def slow_kernel(
     """What the kernel computes, query by query."""
     mixed = torch.full_like(q, torch.nan)
     groups = q.shape[1] // k.shape[1]
-    for first, count, seen, above, listed, own in tiles.tolist():
+    for first, count, seen, above, stem, root, listed, own in tiles.tolist():
+        apart = keys[listed : listed + above - stem]
         for i in range(count):
-            visible = torch.cat([keys[listed : listed + above], own + torch.arange(seen - above)])
+            chain = own + torch.arange(seen - above)
+            visible = torch.cat([root + torch.arange(stem), apart, chain])
             visible = visible[-window:] if window is not None else visible
             shown, values = (x[visible].repeat_interleave(groups, 1) for x in (k, v))
             share = torch.einsum("he,mhe->hm", q[first + i], shown * scale).softmax(-1)

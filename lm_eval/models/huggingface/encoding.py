@@ -97,32 +97,34 @@ class TextEncoder:
 
         For a causal model both are encoded together; an encoder-decoder reads them apart. Where
         the tokenizer splits words, long texts are not encoded again and again, and some pairs are
-        compared with encoding them whole: if they differ, all are.
+        compared with encoding them whole: should they differ, nothing is cut from then on.
         """
         moved = [
             move_spaces(context, rest) if context else (context, rest) for context, rest in pairs
         ]
-        windows = self._encode_moved(moved, prefix_token, causal)
+        if self._encode is None:
+            self._encode = quick_encoder(self.tokenizer, ["".join(pair) for pair in moved[:SAMPLE]])
+        cut = causal and self.splits_words
+        windows = self._encode_moved(moved, prefix_token, causal, cut)
         long = [i for i, (context, _) in enumerate(moved) if len(context) >= LONG]
-        if causal and self.splits_words and long:
-            count = SAMPLE_AGAIN if self._compared else SAMPLE
-            sample = long[:: -(-len(long) // count)]
+        if cut and long:
+            sample = long[:: -(-len(long) // (SAMPLE_AGAIN if self._compared else SAMPLE))]
             self._compared = True
-            self.splits_words = False
-            whole = self._encode_moved([moved[i] for i in sample], prefix_token, causal)
-            self.splits_words = whole == [windows[i] for i in sample]
-            if not self.splits_words:
-                return self._encode_moved(moved, prefix_token, causal)
+            whole = self._encode_moved([moved[i] for i in sample], prefix_token, causal, False)
+            if whole != [windows[i] for i in sample]:
+                self.splits_words = False
+                return self._encode_moved(moved, prefix_token, causal, False)
         return windows
 
     def _encode_moved(
-        self, moved: list[tuple[str, str]], prefix_token: int, causal: bool
+        self, moved: list[tuple[str, str]], prefix_token: int, causal: bool, cut: bool
     ) -> list[Window]:
         bare = self.encode_all(
             (rest for context, rest in moved if not causal or not context), False
         )
-        contexts = self._encode_contexts(context for context, _ in moved if context)
-        known = self._behind_long_contexts(moved, contexts) if causal else {}
+        distinct = list(dict.fromkeys(context for context, _ in moved if context))
+        contexts = self._encode_contexts(distinct) if cut else self.encode_all(distinct)
+        known = self._behind_long_contexts(moved, contexts) if cut else {}
         left = [pair for pair in moved if causal and pair[0] and pair not in known]
         whole = self.encode_all(context + rest for context, rest in left)
         windows = []
@@ -138,17 +140,16 @@ class TextEncoder:
                 windows.append(split_pair(whole[context + rest], contexts[context], prefix_token))
         return windows
 
-    def _encode_contexts(self, texts: Iterable[str]) -> dict[str, list[int]]:
+    def _encode_contexts(self, texts: list[str]) -> dict[str, list[int]]:
         """Encode contexts; what many of them begin with, such as solved examples, once.
 
         A tokenizer that first splits text into words encodes what precedes a space between two
         words, and what follows it, without regard to each other.
         """
-        distinct = list(dict.fromkeys(texts))
-        cuts = common_beginnings(distinct) if self.splits_words else {}
+        cuts = common_beginnings(texts, self.splits_at)
         beginnings = self.encode_all((text[:cut] for text, cut in cuts.items()), False)
         rests = self.encode_all((text[cut:] for text, cut in cuts.items()), False)
-        coded = self.encode_all(text for text in distinct if text not in cuts)
+        coded = self.encode_all(text for text in texts if text not in cuts)
         for text, cut in cuts.items():
             coded[text] = self.surround(beginnings[text[:cut]] + rests[text[cut:]])
         return coded
@@ -158,12 +159,10 @@ class TextEncoder:
     ) -> dict[tuple[str, str], list[int]]:
         """What continuations become behind long contexts, without encoding those again.
 
-        Where a tokenizer splits words, the last words of a context are encoded together with a
-        continuation in place of the whole, unless these words end differently than their context.
+        The last words of a context are encoded together with a continuation in place of the whole,
+        unless these words end differently than their context.
         """
-        if not self.splits_words:
-            return {}
-        tails = {context: tail for context in contexts if (tail := last_words(context))}
+        tails = {context: context[cut:] for context in contexts if (cut := self._last_cut(context))}
         ends = self.encode_all(tails.values(), False)
         fitting = {
             context: tail
@@ -177,6 +176,17 @@ class TextEncoder:
             for context, rest in asked
         }
 
+    def _last_cut(self, context: str) -> int:
+        """Where the last words of a long context begin; 0 if there is no such place."""
+        cut = last_space(context, len(context) - 24) if len(context) >= LONG else 0
+        return cut if cut and self.splits_at(context, cut) else 0
+
+    def splits_at(self, text: str, place: int) -> bool:
+        """Whether the tokenizer splits a text at a place, before it encodes the parts."""
+        begin = max(0, place - AROUND)
+        split: Any = self.tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str
+        return any(begin + first == place for _, (first, _) in split(text[begin : place + AROUND]))
+
 
 def shortened(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
@@ -187,6 +197,8 @@ WORD_SPLITTERS = {"ByteLevel", "Split", "Digits", "Whitespace", "WhitespaceSplit
 LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}
 LONG = 160
 """Letters of a context, or of what several have in common, that are not encoded without need."""
+AROUND = 16
+"""Letters on both sides of a cut by which the tokenizer shows whether it splits there."""
 ALIKE = 8
 """As many texts more must begin like one for their beginning to be encoded by itself."""
 WORD = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
@@ -214,7 +226,9 @@ def splits_words(tokenizer: Any) -> bool:
     )
 
 
-def common_beginnings(texts: Iterable[str]) -> dict[str, int]:
+def common_beginnings(
+    texts: Iterable[str], splits_at: Callable[[str, int], bool]
+) -> dict[str, int]:
     """For texts that begin like several others, up to which space between two words they do."""
     ordered = sorted(texts)
     cuts: dict[str, int] = {}
@@ -222,10 +236,8 @@ def common_beginnings(texts: Iterable[str]) -> dict[str, int]:
     for text, other in zip_longest(ordered, ordered[ALIKE:], fillvalue=""):
         if not beginning or not text.startswith(beginning):
             # In order, whatever lies between two texts begins with what those have in common.
-            common = common_length(text, other)
-            spaces = WORD.finditer(text, max(0, common - LONG), common)
-            *_, cut = 0, *(space.start() for space in spaces)
-            beginning = text[: cut if cut >= LONG else 0]
+            cut = last_space(text, common_length(text, other))
+            beginning = text[:cut] if cut >= LONG and splits_at(text, cut) else ""
         if beginning:
             cuts[text] = len(beginning)
     return cuts
@@ -243,13 +255,10 @@ def common_length(one: str, other: str) -> int:
     return low
 
 
-def last_words(context: str) -> str:
-    """The end of a long context from a space between two words on; nothing if there is none."""
-    if len(context) < LONG:
-        return ""
-    end = context[-LONG:]
-    places = [match.start() for match in WORD.finditer(end, 0, LONG - 24)]
-    return end[places[-1] :] if places else ""
+def last_space(text: str, before: int) -> int:
+    """The last space between two words before a place, not far from it; 0 if there is none."""
+    spaces = WORD.finditer(text, max(0, before - LONG), before)
+    return max((space.start() for space in spaces), default=0)
 
 
 def added_around(tokenizer: Any) -> tuple[list[int], list[int]]:

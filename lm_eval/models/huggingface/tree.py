@@ -191,30 +191,42 @@ def runs(batch: Batch) -> Ints:
 def chains(batch: Batch) -> kernel.Chains:
     """The runs of a tree, each with the keys of the nodes that it hangs on.
 
-    These are given nodes, or the first keys of an earlier run. So the list has the given nodes, and
-    then all the keys of every run that others hang on.
+    Those begin with given nodes or with a run that hangs on nothing, which is the stem. Below it,
+    they are the first keys of an earlier run, so the list has those of every run that others hang
+    on.
     """
     given = batch.given
     first, last = runs(batch).T
     length = last - first
     hook = batch.parent[first]
-    upper = np.searchsorted(first, hook, side="right") - 1  # -1: none, it hangs on a given node
+    upper = np.searchsorted(first, hook, side="right") - 1  # -1: it hangs on a given node, or none
     above = hook + 1
+    stem = above.copy()
+    root = np.zeros_like(above)
     levels = [np.flatnonzero(upper < 0)]
     waiting = np.flatnonzero(upper >= 0)
+    known = upper < 0
     while len(waiting):
-        ready = np.isin(upper[waiting], levels[-1])
+        ready = known[upper[waiting]]
         level, waiting = waiting[ready], waiting[~ready]
-        above[level] = above[upper[level]] + hook[level] - first[upper[level]] + 1
+        over, down = upper[level], hook[level] - first[upper[level]] + 1
+        lone = above[over] == 0
+        above[level] = above[over] + down
+        stem[level] = np.where(lone, down, stem[over])
+        root[level] = np.where(lone, first[over], root[over])
+        known[level] = True
         levels.append(level)
     bears = np.zeros(len(first), dtype=bool)
     bears[upper[upper >= 0]] = True
-    size = np.where(bears, above + length, 0)
-    place = given + np.cumsum(size) - size
+    size = np.where(bears & (above > 0), above - stem + length, 0)
+    place = np.cumsum(size) - size
     listed = np.where(upper < 0, 0, place[upper])
-    keys = np.arange(given + int(size.sum()))
+    keys = np.zeros(int(size.sum()), dtype=np.int64)
     for level in levels:
-        run = level[bears[level]]
-        keys[stretches(place[run], above[run])] = keys[stretches(listed[run], above[run])]
-        keys[stretches(place[run] + above[run], length[run])] = stretches(first[run], length[run])
-    return kernel.Chains(first - given, length, first, above, listed, keys.astype(np.int32))
+        run = level[size[level] > 0]
+        rest = above[run] - stem[run]
+        keys[stretches(place[run], rest)] = keys[stretches(listed[run], rest)]
+        keys[stretches(place[run] + rest, length[run])] = stretches(first[run], length[run])
+    return kernel.Chains(
+        first - given, length, first, above, stem, root, listed, keys.astype(np.int32)
+    )

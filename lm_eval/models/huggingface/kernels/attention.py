@@ -25,12 +25,17 @@ KEYS = 64
 WIDEST = 256
 WIDE = 128
 """Heads wider than this have tiles of half the size, for want of fast memory."""
+COLUMNS = 8
 BASE_2 = 1.4426950408889634
 """Logarithms to base 2 for natural ones: that is the power the hardware has."""
 
 
 class Chains(NamedTuple):
-    """Runs of queries: each query sees what its chain hangs on, and its chain up to itself."""
+    """Runs of queries: each query sees what its chain hangs on, and its chain up to itself.
+
+    What it hangs on begins with keys that lie side by side, the stem: often that is all of it, and
+    long. The rest is listed.
+    """
 
     first: Ints
     """Each chain's first query."""
@@ -39,33 +44,33 @@ class Chains(NamedTuple):
     """The key of each chain's first query; those of the others follow."""
     above: Ints
     """How many keys its first query sees before its own."""
+    stem: Ints
+    """How many of those are the stem."""
+    root: Ints
+    """The first key of the stem."""
     listed: Ints
-    """Where the numbers of those keys begin in the list."""
+    """Where the other keys begin in the list."""
     keys: Ints
     """The list."""
 
 
 def tile(chains: Chains, queries: int) -> Ints:
-    """Cut chains into tiles of at most so many queries, each described by six numbers.
+    """Cut chains into tiles of at most so many queries, each described by `COLUMNS` numbers.
 
-    These are the first query and how many there are, how many keys the first one sees, how many of
-    those are listed and from where, and the key of the chain's first query.
+    These are the first query and how many there are, how many keys the first one sees, and of its
+    chain `above`, `stem`, `root`, `listed` and `own`.
     """
     count = -(-chains.length // queries)
     chain = np.repeat(np.arange(len(count)), count)
     begin = stretches(np.zeros_like(count), count) * queries
-    above = chains.above[chain]
-    return np.stack(
-        [
-            chains.first[chain] + begin,
-            np.minimum(queries, chains.length[chain] - begin),
-            above + begin + 1,
-            above,
-            chains.listed[chain],
-            chains.own[chain],
-        ],
-        axis=1,
-    ).astype(np.int32)
+    tiles = [
+        chains.first[chain] + begin,
+        np.minimum(queries, chains.length[chain] - begin),
+        chains.above[chain] + begin + 1,
+        *(part[chain] for part in (chains.above, chains.stem, chains.root)),
+        *(part[chain] for part in (chains.listed, chains.own)),
+    ]
+    return np.stack(tiles, axis=1).astype(np.int32)
 
 
 def queries_in_a_tile(heads: int, key_heads: int, width: int) -> int:
@@ -95,7 +100,7 @@ def attend(
             out.stride(0), out.stride(1),
             group=q.shape[1] // heads, width=width, block=max(16, triton.next_power_of_2(width)),
             rows=_rows(width), at_once=KEYS if width <= WIDE else KEYS // 2,
-            windowed=window is not None, num_warps=8, num_stages=2,
+            windowed=window is not None, columns=COLUMNS, num_warps=8, num_stages=2,
         )  # fmt: skip
     return out
 
@@ -107,16 +112,19 @@ if triton is not None:
         q, k, v, out, tiles, keys, scale, window,
         q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
         group: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
-        rows: tl.constexpr, at_once: tl.constexpr, windowed: tl.constexpr,
+        rows: tl.constexpr, at_once: tl.constexpr, windowed: tl.constexpr, columns: tl.constexpr,
     ):  # fmt: skip
         """One program a tile and key head; the softmax is kept up block by block of keys."""
         tile, head = tl.program_id(0), tl.program_id(1)
-        first = tl.load(tiles + 6 * tile).to(tl.int64)
-        count = tl.load(tiles + 6 * tile + 1)
-        seen = tl.load(tiles + 6 * tile + 2)
-        above = tl.load(tiles + 6 * tile + 3)
-        listed = tl.load(tiles + 6 * tile + 4).to(tl.int64)
-        start = tl.load(tiles + 6 * tile + 5) - above
+        tiles += tile * columns
+        first = tl.load(tiles).to(tl.int64)
+        count = tl.load(tiles + 1)
+        seen = tl.load(tiles + 2)
+        above = tl.load(tiles + 3)
+        stem = tl.load(tiles + 4)
+        root = tl.load(tiles + 5)
+        listed = tl.load(tiles + 6).to(tl.int64) - stem
+        start = tl.load(tiles + 7) - above
         row = tl.arange(0, rows)
         query = row // group
         column = tl.arange(0, block)
@@ -133,8 +141,10 @@ if triton is not None:
             begin = tl.maximum(0, seen - window) // at_once * at_once
         for at in range(begin, last, at_once):
             place = at + tl.arange(0, at_once)
-            key = tl.load(keys + listed + place, mask=place < above, other=0)
-            key = tl.where(place < above, key, start + place).to(tl.int64)
+            apart = (place >= stem) & (place < above)
+            key = tl.load(keys + listed + place, mask=apart, other=0)
+            near = tl.where(place < stem, root + place, start + place)
+            key = tl.where(apart, key, near).to(tl.int64)
             there = (place < last)[:, None] & (column < width)[None, :]
             shown = tl.load(
                 k + (key * k_row + head * k_head)[:, None] + column[None, :], mask=there, other=0.0
