@@ -139,6 +139,19 @@ def test_without_sharing_every_request_has_a_tree_of_its_own() -> None:
     assert (batch.parent < 0).sum() == 3
 
 
+def test_nested_prefixes_scored_whole_are_planned_in_no_time() -> None:
+    """Each goes on from the one before; nodes are gathered path by path, not level by level."""
+    found = [(list(range(length)), length) for length in range(1, 400)]
+    (batch,) = make(found)
+    assert len(batch.tokens) == 399
+    assert batch.nodes_of(398).tolist() == list(range(399))
+    comb = [([*range(length), 1000], length + 1) for length in range(1, 400)]
+    (batch,) = make(comb)
+    for place, request in enumerate(batch.requests):
+        node = batch.nodes_of(place)[-1]
+        assert batch.nodes_of(place).tolist() == batch.path(node).tolist(), request
+
+
 @settings(max_examples=50, deadline=None)
 @given(requests.filter(bool), st.integers(0, 9))
 def test_filling_up_adds_a_text_of_its_own_and_changes_nothing_else(

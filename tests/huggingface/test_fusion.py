@@ -113,13 +113,91 @@ def test_a_kernel_that_disagrees_is_not_used(kernels: pytest.MonkeyPatch, make_l
 def test_kernels_that_are_wrong_together_are_found_out_at_the_start(
     kernels: pytest.MonkeyPatch, make_lm: Make
 ) -> None:
-    """On the trial's four rows all is well."""
-    right = normalise
-    wrong = lambda x, *rest, **more: right(x, *rest, **more) * (1 if len(x) == 4 else 3)  # noqa: E731
+    """On the rows of the trial all is well."""
+
+    def wrong(x: Any, *rest: Any, **more: Any) -> Any:
+        return normalise(x, *rest, **more) * (1 if len(x) == len(fusion.SIZES) else 3)
+
     kernels.setattr(fusion, "normalise", wrong)
     lm = make_lm()
     assert lm._network.fusion.forwards == {}
     assert lm.ways == Ways(apart=True, tree=True)
+
+
+class Centred(torch.nn.Module):
+    """Not a root-mean-square norm, though it has the parts of one."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((width,), 0.5))
+        self.eps = 1e-6
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], self.weight, None, self.eps)
+
+
+class Padded(Centred):
+    """The small number is added to the root, not under it."""
+
+    def forward(self, x: Any) -> Any:
+        return self.weight * x / (x.square().mean(-1, keepdim=True).sqrt() + 1e-3)
+
+
+class Clamped(torch.nn.Module):
+    """A gated layer that cuts large numbers off."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = (torch.nn.Linear(width, 2 * width) for _ in range(2))
+        self.down_proj, self.act_fn = torch.nn.Linear(2 * width, width), torch.nn.SiLU()
+
+    def forward(self, x: Any) -> Any:
+        gate = self.act_fn(self.gate_proj(x).clamp(max=7))
+        return self.down_proj(gate * self.up_proj(x).clamp(-7, 7))
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("made", [Centred, Padded, Clamped])
+def test_what_only_looks_like_it_is_left_alone(made: Any, kind: Any) -> None:
+    module = torch.nn.Sequential(made(1024).to(kind))
+    assert fusion.fuse(module).forwards == {}
+
+
+@pytest.mark.usefixtures("kernels")
+def test_hooks_on_an_activation_are_heard(make_lm: Make) -> None:
+    model = make_model(*ARCHITECTURES["llama"][:3])
+    lm = make_lm(model)
+    heard = []
+    model.model.layers[1].mlp.act_fn.register_forward_hook(lambda *_: heard.append(1))
+    lm._loglikelihood_tokens([(None, [5, 6, 7], [8])])
+    assert heard
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_forward_set_after_the_check_is_used_and_kept(make_lm: Make) -> None:
+    model = make_model(*ARCHITECTURES["llama"][:3])
+    lm = make_lm(model)
+    norm, called = model.model.norm, []
+    own = norm.forward
+    norm.forward = lambda x: called.append(1) or own(x)
+    lm._loglikelihood_tokens([(None, [5, 6, 7], [8])])
+    assert called
+    assert "forward" in vars(norm)
+
+
+def test_a_rotation_that_breaks_the_tree_costs_fusion_not_sharing(
+    kernels: pytest.MonkeyPatch, make_lm: Make
+) -> None:
+    """Wrong where a single row is turned, as in a tree, and right on the trial and in batches."""
+
+    def wrong(x: Any, cosine: Any, sine: Any) -> Any:
+        return rotate(x, cosine, sine) * (1 if x.shape[2] == 5 or x.shape[0] > 1 else 1.5)
+
+    kernels.setattr(fusion, "rotate", wrong)
+    lm = make_lm()
+    assert lm.ways.tree
+    assert lm._network.fusion.forwards == {}
 
 
 @pytest.mark.usefixtures("kernels")

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lm_eval.engine.plan import fill_up
 from lm_eval.models.huggingface import scoring
 from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.kernels import attention
 from lm_eval.models.huggingface.scoring import TreeScorer
+from lm_eval.models.huggingface.tree import chains
+from tests.demo.test_plan import Request, limits, make, requests
 from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model, torch
 from tests.huggingface.test_architectures import by_definition, draw_windows
 
@@ -31,6 +36,35 @@ def slow_kernel(
             mixed[first + i] = torch.einsum("hm,mhe->he", share, values)
             seen += 1
     return mixed
+
+
+@settings(max_examples=100, deadline=None)
+@given(requests.filter(bool), limits, st.integers(1, 5), st.integers(0, 4))
+def test_tiles_tell_each_query_its_path(
+    found: list[Request], most: int | None, queries: int, spare: int
+) -> None:
+    for planned in make(found, max_tokens=most):
+        batch = fill_up(planned, len(planned.tokens) - planned.given + spare)
+        chained = chains(batch)
+        told = {}
+        for first, count, seen, above, stem, root, listed, own in attention.tile(
+            chained, queries
+        ).tolist():
+            assert count <= queries
+            apart = chained.keys[listed : listed + above - stem].tolist()
+            for i in range(count):
+                keys = [*range(root, root + stem), *apart, *range(own, own + seen + i - above)]
+                told[batch.given + first + i] = keys
+        nodes = range(batch.given, len(batch.tokens))
+        assert told == {node: batch.path(node).tolist() for node in nodes}
+
+
+def test_a_long_stem_is_not_listed() -> None:
+    """Questions behind the same examples, some choices behind each: only questions are listed."""
+    shots = list(range(1000))
+    texts = [[*shots, 2000 + i, 1, 2, 3 + j] for i in range(20) for j in range(4)]
+    (batch,) = make([(text, 1) for text in texts])
+    assert len(chains(batch).keys) <= 20 * 5
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral-window", "gpt_neox"])

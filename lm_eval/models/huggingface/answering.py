@@ -185,7 +185,7 @@ class Generator:
             seed=lm.seed,
             device=lm.device,
             max_tokens=lm.budget.tokens,
-            kernels=lm.ways.kernels,
+            attend=lm.ways.attend,
             used=lm.used,
         ):
             yield request, text if lm.think_end_token is None else self._said(tokens, settings)

@@ -33,6 +33,18 @@ class Form(NamedTuple):
     softcap: float | None
 
 
+class Attend(NamedTuple):
+    """What may be left to kernels for GPUs in half precision."""
+
+    kernels: bool = False
+    """Trees, to our own (`kernels/attention.py`)."""
+    flash: bool = False
+    """Rows of answers, to torch's flash kernel."""
+
+
+NO_KERNELS = Attend()
+
+
 class Layout(Protocol):
     """Knows which tokens see which; queries (1 or B, H, N, E), keys and values (…, K, N, E)."""
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lm_eval.models.conventions import Window
+from lm_eval.models.huggingface.attention import NO_KERNELS, Attend
 from lm_eval.models.huggingface.fusion import Fusion, fuse
 from lm_eval.models.huggingface.kernels.compiler import triton
 from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
@@ -43,8 +44,8 @@ class Ways:
     """Trunk and head can be run one by one, so only scored positions are projected."""
     tree: bool = False
     """Prefixes can be shared."""
-    kernels: bool = False
-    """Attention can be left to kernels for GPUs."""
+    attend: Attend = NO_KERNELS
+    """The kernels that attention can be left to."""
     longest: int | None = None
     """Longest text that may be run with others: longer ones share nothing, and no batch with it."""
     alone: bool = False
@@ -100,33 +101,43 @@ def check_ways(
         return whole("it cannot be taken apart into trunk and head")
     limits = [None if beyond else window, first_rotation(network.config, max_length)]
     longest = min((limit for limit in limits if limit is not None), default=None)
-    plain = PlainScorer(network, device, budget, vocabulary, None)
-    network.fusion = fuse(network.trunk)
-    problem = differs(plain)
-    if problem and network.fusion.forwards:
-        logger.info("Operations are not fused: %s.", problem)
-        network.fusion = Fusion()
-        problem = differs(plain)
-    if problem:
-        return whole(problem, longest)
-    if not share:
-        return Ways(apart=True, longest=longest, reason="prefix_sharing is off")
     half = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
     small = Budget(device)
     small.tokens = 3 * len(windows[0][0]) // 2  # several batches, so that nodes are handed on
-    for kernels in (True, False) if half and triton is not None else (False,):
-        scorer = TreeScorer(network, device, small, vocabulary, None, kernels)
-        problem = differs(scorer) or bypassed(scorer, network)
-        problem = problem or decoding_differs(network, logits, windows, device, kernels, tolerance)
-        if not problem:
-            if device.type == "cuda":
-                try_full_batch(
-                    TreeScorer(network, device, full, vocabulary, None, kernels), max_length
+
+    def taken_apart(network: Network) -> Ways:
+        """The ways that take the model apart, with its operations fused or as they are."""
+        if problem := differs(PlainScorer(network, device, budget, vocabulary, None)):
+            return whole(problem, longest)
+        if not share:
+            return Ways(apart=True, longest=longest, reason="prefix_sharing is off")
+        for kernels in (True, False) if half and triton is not None else (False,):
+            scorer = TreeScorer(network, device, small, vocabulary, None, kernels)
+            problem = differs(scorer) or bypassed(scorer, network)
+            for flash in (True, False) if half and not problem else (False,):
+                attend = Attend(kernels, flash)
+                problem = problem or decoding_differs(
+                    network, logits, windows, device, attend, tolerance
                 )
-            return Ways(apart=True, tree=True, kernels=kernels, longest=longest)
-        if kernels:
-            logger.info("Attention is not left to kernels: %s.", problem)
-    return Ways(apart=True, longest=longest, reason=problem)
+                if not problem:
+                    return Ways(apart=True, tree=True, attend=attend, longest=longest)
+            logger.info("Not exact, kernels %s: %s.", "on" if kernels else "off", problem)
+        return Ways(apart=True, longest=longest, reason=problem)
+
+    network.fusion = fuse(network.trunk)
+    found = taken_apart(network)
+    if network.fusion.forwards and not (found.apart if not share else found.tree):
+        fused, network.fusion = network.fusion, Fusion()
+        as_it_is = taken_apart(network)
+        if (as_it_is.apart, as_it_is.tree) > (found.apart, found.tree):
+            logger.info("Operations are not fused: %s.", found.reason)
+            found = as_it_is
+        else:
+            network.fusion = fused
+    if found.tree and device.type == "cuda":
+        kernels = found.attend.kernels
+        try_full_batch(TreeScorer(network, device, full, vocabulary, None, kernels), max_length)
+    return found
 
 
 def try_full_batch(scorer: TreeScorer, max_length: int) -> None:
@@ -210,7 +221,7 @@ def decoding_differs(
     logits: Logits,
     windows: Sequence[Window],
     device: torch.device,
-    kernels: bool,
+    attend: Attend,
     tolerance: float,
 ) -> str:
     """Whether going on token by token gives other scores than reading all at once."""
@@ -219,10 +230,9 @@ def decoding_differs(
     budget = Budget(device)
     try:
         with torch.inference_mode():
-            rows = Rows([len(prompt) for prompt in prompts], 2, kernels=kernels)
-            prefill(
-                network, rows, prompts, [[i] for i in range(len(prompts))], budget.tokens, device
-            )
+            rows = Rows([len(prompt) for prompt in prompts], 2, attend)
+            owners = [[i] for i in range(len(prompts))]
+            prefill(network, rows, prompts, owners, budget.tokens, device)
             for back in (2, 1):
                 tokens = torch.tensor([[text[-back]] for text in texts], device=device)
                 found = rows.step(network, tokens)

@@ -33,6 +33,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 DEVICES = ("cuda",)
 """What the kernels run on."""
+SIZES = (1e-4, 1e-2, 1.0, 10.0, 100.0)
+"""Sizes of numbers that modules are tried on."""
+KINDS = (torch.float32, torch.bfloat16, torch.float16)
+"""What the kernels compute in."""
 LONGEST_ROW = 1 << 14
 """Widest hidden state that one program normalises."""
 
@@ -47,12 +51,14 @@ class Fusion:
 
     @contextmanager
     def switched_on(self) -> Iterator[None]:
+        """Exchange them, but where somebody else has exchanged a module's forward since."""
+        free = {m: own for m, own in self.forwards.items() if "forward" not in m.__dict__}
         try:
-            for module, forward in self.forwards.items():
+            for module, forward in free.items():
                 module.__dict__["forward"] = forward
             yield
         finally:
-            for module in self.forwards:
+            for module in free:
                 module.__dict__.pop("forward", None)
 
 
@@ -64,7 +70,7 @@ def fuse(model: nn.Module) -> Fusion:
     forwards: dict[nn.Module, Forward] = {}
     with torch.inference_mode():
         attentions = dict(_attentions(model))
-        turned = {forward: _turned(forward, device) for forward, device in attentions.items()}
+        turned = {forward: _turned(forward, weight) for forward, weight in attentions.items()}
         for module in model.modules():
             own = type(module).forward
             if "forward" in vars(module):  # somebody was here before
@@ -96,21 +102,30 @@ def _stand_in(module: nn.Module) -> Forward | None:
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
-    """Whether results differ, as a whole, by less than rounding does.
+    """Whether every row differs, as a whole, by no more than rounding does.
 
-    Small ones are not excused: what is small here may be large for other input.
+    Small rows are not excused: what is small here may be large for other input. Rows too large for
+    the number format say nothing.
     """
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     digit = torch.finfo(one.dtype).eps
-    tolerance = digit / 2 if digit > 1e-6 else 4 * digit  # sums of float32 depend on their order
-    difference = torch.linalg.vector_norm(one.double() - other.double())
-    return bool(difference <= tolerance * torch.linalg.vector_norm(other.double()))
+    tolerance = digit if digit > 1e-6 else 4 * digit  # sums of float32 depend on their order
+    finite = other.isfinite().all(dim=-1)
+    one, other = one[finite].double(), other[finite].double()
+    near = (one - other).norm(dim=-1) <= tolerance * other.norm(dim=-1)
+    return len(near) > len(finite) // 2 and bool(near.all())
 
 
 def _draw(*shape: int, device: torch.device) -> Tensor:
     """Random numbers, without taking from those that anybody else draws."""
     return torch.randn(*shape, generator=torch.Generator(device).manual_seed(0), device=device)
+
+
+def _rows(width: int, device: torch.device) -> Tensor:
+    """Random rows of many sizes, none around zero: functions that clamp or centre give way."""
+    rows = _draw(len(SIZES), width, device=device) + 0.5
+    return rows * torch.tensor(SIZES, device=device)[:, None]
 
 
 def _normalisations(module: nn.Module) -> Iterator[Candidate]:
@@ -125,16 +140,17 @@ def _normalisations(module: nn.Module) -> Iterator[Candidate]:
         and weight.device.type in DEVICES
         and len(weight) <= LONGEST_ROW
     ):
-        trial = 3 * _draw(4, len(weight), device=weight.device).to(weight.dtype)
+        trial = _rows(len(weight), weight.device).to(weight.dtype)
         for from_one in (False, True):
             yield Candidate(_normalising(module, epsilon, from_one), trial)
 
 
 def _normalising(module: Any, epsilon: float, from_one: bool) -> Forward:
     def forward(x: Tensor, *rest: Any, **more: Any) -> Any:
-        if rest or more or x.dtype != module.weight.dtype:
+        weight = module.weight
+        if rest or more or x.dtype != weight.dtype or x.shape[-1] != len(weight):
             return type(module).forward(module, x, *rest, **more)
-        return normalise(x, module.weight, epsilon, from_one=from_one)
+        return normalise(x, weight, epsilon, from_one=from_one)
 
     return forward
 
@@ -149,24 +165,35 @@ def _gates(module: nn.Module) -> Iterator[Candidate]:
     kinds = [p.dtype for p in module.parameters() if p.is_floating_point()]
     if isinstance(weight, Tensor) and weight.device.type in DEVICES and kinds:
         numbers = torch.linspace(-9, 9, 1000, device=weight.device)
-        trial = _draw(4, width, device=weight.device).to(kinds[0])
-        trial = trial * (2 / first(trial).std())  # where the activation bends
+        trial = _rows(width, weight.device)
+        loud = first(trial[SIZES.index(1.0)].to(kinds[0])[None]).float().std()
+        trial = (trial * (2 / loud)).to(kinds[0])  # where activations bend, and far from there
         for activation, function in ACTIVATIONS.items():
             if torch.allclose(shape(numbers), function(numbers), atol=1e-5):
                 yield Candidate(_gating(module, activation), trial)
 
 
 def _gating(module: Any, activation: str) -> Forward:
+    shape = module.act_fn
+
     def forward(x: Tensor, *rest: Any, **more: Any) -> Any:
-        if rest or more:
+        if rest or more or module.act_fn is not shape or _is_watched(shape):
             return type(module).forward(module, x, *rest, **more)
         return module.down_proj(gate(module.gate_proj(x), module.up_proj(x), activation))
 
     return forward
 
 
-def _attentions(model: nn.Module) -> Iterator[tuple[FunctionType, torch.device]]:
-    """The forward functions of layers that turn queries and keys by a function we know of."""
+def _is_watched(module: Any) -> bool:
+    """Whether somebody has hung a hook on a module, which the kernel would pass by."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    return any(getattr(module, name, None) for name in hooks) or "forward" in vars(module)
+
+
+def _attentions(model: nn.Module) -> Iterator[tuple[FunctionType, Tensor]]:
+    """The forward functions of layers that turn queries and keys by a function we know of, each
+    with one of a layer's weights.
+    """
     for module in model.modules():
         forward = type(module).forward
         weight = next(module.parameters(), None)
@@ -177,20 +204,22 @@ def _attentions(model: nn.Module) -> Iterator[tuple[FunctionType, torch.device]]
             and weight is not None
             and weight.device.type in DEVICES
         ):
-            yield forward, weight.device
+            yield forward, weight
 
 
-def _turned(forward: FunctionType, device: torch.device) -> FunctionType | None:
+def _turned(forward: FunctionType, like: Tensor) -> FunctionType | None:
     """The same function, reading our rotation under the name of its own."""
     plain = forward.__globals__[ROTATION]
 
-    def rotation(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *rest: Any, **more: Any) -> Any:
-        if rest or more or not all(_rotates(x, cos, sin) for x in (q, k)):
-            return plain(q, k, cos, sin, *rest, **more)
-        return rotate(q, cos, sin), rotate(k, cos, sin)
+    def rotation(*given: Any, **named: Any) -> Any:
+        if named or len(given) != 4 or not all(_rotates(x, *given[2:]) for x in given[:2]):
+            return plain(*given, **named)
+        q, k, cosine, sine = given
+        return rotate(q, cosine, sine), rotate(k, cosine, sine)
 
-    q, k = (_draw(1, 5, heads, 32, device=device).transpose(1, 2) for heads in (4, 2))
-    angles = _draw(2, 1, 5, 32, device=device)
+    kind = like.dtype if like.dtype in KINDS else torch.float32
+    q, k = (_draw(1, 5, heads, 32, device=like.device).to(kind).transpose(1, 2) for heads in (4, 2))
+    angles = _draw(2, 1, 5, 32, device=like.device).to(kind)
     try:
         if not all(map(_alike, rotation(q, k, *angles), plain(q, k, *angles))):
             return None
@@ -215,4 +244,5 @@ def _rotates(x: Tensor, cosine: Tensor, sine: Tensor) -> bool:
         and cosine.stride() == sine.stride()
         and x.shape[3] % 2 == 0
         and x.dtype == cosine.dtype
+        and x.dtype in KINDS
     )

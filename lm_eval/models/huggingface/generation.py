@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lm_eval.api.usage import Usage
 from lm_eval.models.conventions import Generation, cut_at_stop, stream
+from lm_eval.models.huggingface.attention import Attend
 from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.rows import Rows, prefill
@@ -114,7 +115,7 @@ def generate(
     seed: int,
     device: torch.device,
     max_tokens: int,
-    kernels: bool,
+    attend: Attend,
     used: Usage,
 ) -> Iterator[tuple[int, str, list[int]]]:
     """Answer prompts under one setting; yields request, text and tokens as they are finished.
@@ -129,9 +130,8 @@ def generate(
     answers = Answers(decode, ending, len(owners), settings.max_gen_toks)
     pause = STEPS_BETWEEN_LOOKS.get(device.type, STEPS_BETWEEN_LOOKS["other"])
     with torch.inference_mode():
-        rows = Rows(
-            [len(prompts[p].tokens) for p, _ in owners], settings.max_gen_toks, kernels=kernels
-        )
+        lengths = [len(prompts[p].tokens) for p, _ in owners]
+        rows = Rows(lengths, settings.max_gen_toks, attend)
         tokens_of = [prompt.tokens for prompt in prompts]
         logits = prefill(network, rows, tokens_of, rows_of, max_tokens, device)
         used.read(sum(len(p.tokens) * len(p.requests) for p in prompts), rows.read)

@@ -126,7 +126,7 @@ class HFLM(WithLoops):
         if self.backend != "causal" or not self.ways.tree or self._network is None:
             return None
         plain = PlainScorer(self._network, *self._limits())
-        return TreeScorer(self._network, *self._limits(), self.ways.kernels, plain)
+        return TreeScorer(self._network, *self._limits(), self.ways.attend.kernels, plain)
 
     def plain_scorer(self) -> Scorer:
         overridden = type(self)._model_call is not HuggingFaceModel._model_call

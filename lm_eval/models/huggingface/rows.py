@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch, Ordered, plan
 from lm_eval.models.huggingface.attention import (
+    Attend,
     Form,
     flash_attention,
     masked_attention,
@@ -26,12 +27,12 @@ from lm_eval.models.huggingface.tree import KeysValues, Tree
 class Rows:
     """Keys and values of some answers, (B, T, K, E) for every layer; itself a layout."""
 
-    def __init__(self, lengths: Sequence[int], room: int, *, kernels: bool) -> None:
+    def __init__(self, lengths: Sequence[int], room: int, by: Attend) -> None:
         """`lengths` of the prompts, and `room` for as many tokens behind each."""
         self.lengths = np.array(lengths, dtype=np.int64)
         self.width = int(self.lengths.max()) + room
         self.cache: KeysValues = {}
-        self.kernels = kernels
+        self.by = by
         self.read = 0
         """Tokens of prompts that the model was run on."""
         self._index: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
@@ -57,7 +58,7 @@ class Rows:
         row, column, used = self._places(q.device)
         self.write(layer, row, column, k[:, :, 0], v[:, :, 0])
         keys, values = self.cache[layer]
-        if self.kernels and form.softcap is None:
+        if self.by.flash and form.softcap is None:
             return self._by_flash(q, keys, values, used, form)
         longest = int(self.lengths.max())
         place = torch.arange(longest, device=q.device)
@@ -110,10 +111,9 @@ class _Reading(Tree):
         batch: Batch,
         rows: Rows,
         rows_of: Sequence[Sequence[int]],
-        kernels: bool,
         before: Tree | None,
     ) -> None:
-        super().__init__(batch, kernels=kernels, before=before)
+        super().__init__(batch, kernels=rows.by.kernels, before=before)
         self._rows = rows
         row: list[np.ndarray] = []
         column: list[np.ndarray] = []
@@ -148,7 +148,7 @@ def prefill(
     before: Tree | None = None
     ordered = Ordered.of(prompts, [1] * len(prompts))
     for batch in plan(ordered, max_tokens=max_tokens):
-        tree = before = _Reading(batch, rows, rows_of, rows.kernels, before)
+        tree = before = _Reading(batch, rows, rows_of, before)
         tokens, position = (
             torch.from_numpy(part).to(device)[None] for part in (tree.tokens, tree.position)
         )

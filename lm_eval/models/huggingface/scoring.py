@@ -209,9 +209,10 @@ class TreeScorer(Scorer):
         before = self.last = None
         limits = {"max_tokens": self.budget.tokens, "max_requests": self.max_requests}
         for batch in plan(ordered, **limits):
-            self.computed += len(batch.tokens) - batch.given
+            count = len(batch.tokens) - batch.given
+            self.computed += count
             if self.device.type in ROUND_SIZES:
-                batch = fill_up(batch, round_up(len(batch.tokens) - batch.given))
+                batch = fill_up(batch, max(count, min(round_up(count), self.budget.tokens)))
             self.last = tree = before = Tree(batch, kernels=self.kernels, before=before)
             asked = [numbers[i] for i in batch.requests]
             wanted = np.concatenate([windows[n][1] for n in asked])
