@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from lm_eval.models.huggingface.kernels import attention, layers, reduction
-from tests.huggingface.test_fusion import gate, normalise, rotate
-from tests.huggingface.test_tree import slow_kernel
+from tests.huggingface.slow_kernels import attend, gate, normalise, rotate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = [torch.float32, torch.bfloat16] if DEVICE == "cuda" else [torch.float32]
@@ -65,7 +64,7 @@ def try_attention(kind: torch.dtype) -> None:
         for window in (None, 7):
             found = attention.attend(q, k, v, *sent, 0.3, window)
             given = [x.cpu().float() for x in (q, k, v)]
-            expected = slow_kernel(*given, *(x.cpu() for x in sent), 0.3, window)
+            expected = attend(*given, *(x.cpu() for x in sent), 0.3, window)
             worst = float((found.cpu().float() - expected).abs().max())
             assert worst < (0.05 if kind == torch.bfloat16 else 5e-3), (heads, width, window, worst)
 

@@ -9,23 +9,8 @@ import pytest
 from lm_eval.models.huggingface import fusion
 from lm_eval.models.huggingface.check import Ways
 from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model, torch
+from tests.huggingface.slow_kernels import gate, normalise, rotate
 from tests.huggingface.test_architectures import by_definition, draw_windows
-
-
-def normalise(x: Any, weight: Any, epsilon: float, *, from_one: bool) -> Any:
-    rows = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + epsilon)
-    return (rows * (1 + weight.float())).to(x.dtype) if from_one else rows.to(x.dtype) * weight
-
-
-def gate(x: Any, other: Any, activation: str) -> Any:
-    functions = torch.nn.functional
-    shaped = functions.silu(x) if activation == "silu" else functions.gelu(x, approximate="tanh")
-    return shaped * other
-
-
-def rotate(x: Any, cosine: Any, sine: Any) -> Any:
-    left, right = x.chunk(2, dim=-1)
-    return x * cosine[:, None] + torch.cat([-right, left], dim=-1) * sine[:, None]
 
 
 @pytest.fixture

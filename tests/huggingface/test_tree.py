@@ -15,27 +15,9 @@ from lm_eval.models.huggingface.kernels import attention
 from lm_eval.models.huggingface.scoring import TreeScorer
 from lm_eval.models.huggingface.tree import chains
 from tests.demo.test_plan import Request, limits, make, requests
-from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model, torch
+from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model
+from tests.huggingface.slow_kernels import attend as slow_attend
 from tests.huggingface.test_architectures import by_definition, draw_windows
-
-
-def slow_kernel(
-    q: Any, k: Any, v: Any, tiles: Any, keys: Any, scale: float, window: int | None
-) -> Any:
-    """What the kernel computes, query by query."""
-    mixed = torch.full_like(q, torch.nan)
-    groups = q.shape[1] // k.shape[1]
-    for first, count, seen, above, stem, root, listed, own in tiles.tolist():
-        apart = keys[listed : listed + above - stem]
-        for i in range(count):
-            chain = own + torch.arange(seen - above)
-            visible = torch.cat([root + torch.arange(stem), apart, chain])
-            visible = visible[-window:] if window is not None else visible
-            shown, values = (x[visible].repeat_interleave(groups, 1) for x in (k, v))
-            share = torch.einsum("he,mhe->hm", q[first + i], shown * scale).softmax(-1)
-            mixed[first + i] = torch.einsum("hm,mhe->he", share, values)
-            seen += 1
-    return mixed
 
 
 @settings(max_examples=100, deadline=None)
@@ -74,7 +56,7 @@ def test_chains_see_their_ancestors_and_nothing_else(
 ) -> None:
     model = make_model(*ARCHITECTURES[name][:3])
     lm = make_lm(model, max_length=LONGEST)
-    monkeypatch.setattr(attention, "attend", slow_kernel)
+    monkeypatch.setattr(attention, "attend", slow_attend)
     monkeypatch.setattr(attention, "ROWS", rows)
     windows = draw_windows(seed=3)
     fitted = Continuations(lm).fit_all(enumerate(windows))
