@@ -114,14 +114,14 @@ def check_ways(
         for kernels in (True, False) if half and triton is not None else (False,):
             scorer = TreeScorer(network, device, small, vocabulary, None, kernels)
             problem = differs(scorer) or bypassed(scorer, network)
-            for flash in (True, False) if half and not problem else (False,):
+            if problem:
+                logger.info("A tree%s: %s.", " by kernels" if kernels else "", problem)
+                continue
+            for flash in (True, False) if half else (False,):
                 attend = Attend(kernels, flash)
-                problem = problem or decoding_differs(
-                    network, logits, windows, device, attend, tolerance
-                )
+                problem = decoding_differs(network, logits, windows, device, attend, tolerance)
                 if not problem:
                     return Ways(apart=True, tree=True, attend=attend, longest=longest)
-            logger.info("Not exact, kernels %s: %s.", "on" if kernels else "off", problem)
         return Ways(apart=True, longest=longest, reason=problem)
 
     network.fusion = fuse(network.trunk)
