@@ -77,6 +77,9 @@ def test_misspelt_model_argument_offers_the_nearest(lm_eval_command: Command) ->
         ("--seed", "soon", "neither a number nor None"),
         ("--model_args", "pretrained", "not of the form key=value"),
         ("--gen_kwargs", "{broken", "not a JSON object"),
+        ("--gen_kwargs", "temprature=0.3", "Did you mean 'temperature'?"),
+        ("--verbosity", "loud", "invalid choice: 'LOUD'"),
+        ("--limt", "3", "unrecognized arguments: --limt 3. Did you mean '--limit'?"),
         ("--samples", "nowhere.json", "there is no file nowhere.json"),
         ("--samples", '{"demo_choice": "all"}', "document numbers"),
         ("--include_path", "nowhere", "there is no folder"),
@@ -85,6 +88,22 @@ def test_misspelt_model_argument_offers_the_nearest(lm_eval_command: Command) ->
 )
 def test_a_bad_value_is_named(lm_eval_command: Command, option: str, value: str, said: str) -> None:
     assert said in refused(lm_eval_command, *GOOD[:-2], option, value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("shw", "demo_choice"), "Did you mean 'show'?"),
+        (("ls", "taks"), "Did you mean 'tasks'"),
+        (("run", "--model", "hf", "--tasks", "demo_pairs"), "--model_args pretrained=…"),
+    ],
+)
+def test_what_is_misspelt_or_missing_is_offered(
+    lm_eval_command: Command, words: tuple[str, ...], said: str
+) -> None:
+    if "hf" in words:
+        pytest.importorskip("transformers", minversion="5.0")
+    assert said in refused(lm_eval_command, *words)
 
 
 def test_samples_and_limit_exclude_each_other(lm_eval_command: Command) -> None:
@@ -160,11 +179,12 @@ def test_a_chat_template_the_model_has_not_is_explained(lm_eval_command: Command
         ("task: t\nmetric_list: [{aggregation: mean}]\n", "needs a `metric`"),
         ("task: t\nfilter_list: [{name: x}]\n", "needs a `name` and a list"),
         ("task: t\nfewshot_config: {sampl: x}\n", "unknown key 'sampl' in fewshot_config"),
+        ("task: t\ngeneration_kwargs: {max_gen_tok: 3}\n", "Did you mean 'max_gen_toks'?"),
         ("task: t\n", "names no data set"),
         (
             "task: t\ndataset_path: json\ndataset_kwargs: {data_files: {test: gone.jsonl}}\n"
             "test_split: test\n",
-            "there is no data file",
+            "there is no data file gone.jsonl, neither beside the task's file nor",
         ),
     ],
 )
@@ -225,6 +245,7 @@ def boom2(resps, docs): raise ValueError("two\\nlines")
         ("{{thing}}", "{{thing.__class__.__mro__}}", "what it may not have"),
         ("test_split: test", "test_split: tset", "no split 'tset'"),
         ("doc_to_choice: colours", "doc_to_choice: thing", "not a list"),
+        ("doc_to_choice: colours", "doc_to_choice: colors", "Did you mean 'colours'? The columns"),
         ("doc_to_choice: colours", 'doc_to_choice: "{{thing}}"', "should spell a Python list"),
         ("data_files:\n    test: colours.jsonl", "data_files: {test: bad.jsonl}", "bad.jsonl:2"),
         ("metric_list:", "num_fewshot: 6\nmetric_list:", "few-shot examples are needed"),

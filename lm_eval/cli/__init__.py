@@ -6,13 +6,14 @@ import argparse
 import io
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from lm_eval import __version__
 from lm_eval.cli import fetch, ls, packs, reproduce, resume, run, score, show, validate
-from lm_eval.errors import EvalError
+from lm_eval.errors import EvalError, suggestion
 
 COMMANDS = {
     "run": run,
@@ -77,11 +78,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line, like every other error."""
 
+    inner: _Parser | None = None
+    """That of the command which is asked for."""
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"lm-eval: error: {message} (`{self.prog} --help` lists the options)\n")
+        teller = self if self.inner is None else self.inner
+        if hint := teller._hint(message):
+            message = f"{message}.{hint}"
+        self.exit(2, f"lm-eval: error: {message} (`{teller.prog} --help` lists the options)\n")
+
+    def _hint(self, message: str) -> str:
+        """The names most like one that a complaint is about."""
+        if found := re.match(r"unrecognized arguments: (--?[^\s=]+)", message):
+            options = [name for action in self._actions for name in action.option_strings]
+            return suggestion(found[1], [name for name in options if name.startswith("--")])
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            return suggestion(found[1], re.findall(r"[\w-]+", found[2]))
+        return ""
 
 
-def _parser(command: str | None) -> argparse.ArgumentParser:
+def _parser(command: str | None) -> _Parser:
     """The parser; only the command that is asked for is furnished with its options."""
     parser = _Parser(
         prog="lm-eval",
@@ -103,6 +119,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command in (name, *aliases):
+            parser.inner = sub
             module.add_arguments(sub)
             sub.add_argument(
                 "--debug", action="store_true", default=False, help="show an error's traceback"

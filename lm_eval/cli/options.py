@@ -50,6 +50,18 @@ def add_uncertainty(parser: Any) -> None:
     )
 
 
+def add_verbosity(parser: Any) -> None:
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+    parser.add_argument(
+        "--verbosity",
+        "-v",
+        type=str.upper,
+        choices=levels,
+        metavar="LEVEL",
+        help=", ".join(levels[:-1]),
+    )
+
+
 def add_samples_format(parser: Any) -> None:
     parser.add_argument(
         "--samples_format",

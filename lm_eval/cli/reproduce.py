@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
+from lm_eval.cli.options import add_data_dir, add_include_path, add_verbosity, include_paths
 
 HELP = "run a results file again and compare"
 #: Numbers of the published harness are summed in another order than ours.
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch_size", "-b", metavar="N", help="requests at once, or 'auto'")
     add_data_dir(parser)
     add_include_path(parser)
-    parser.add_argument("--verbosity", "-v", metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR")
+    add_verbosity(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:

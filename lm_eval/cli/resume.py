@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lm_eval.cli.options import add_verbosity
+
 HELP = "go on with a run that was cut off"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="where its --output_path pointed")
-    parser.add_argument("--verbosity", "-v", metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR")
+    add_verbosity(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:

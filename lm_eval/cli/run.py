@@ -18,6 +18,7 @@ from lm_eval.cli.options import (
     add_samples_format,
     add_table,
     add_uncertainty,
+    add_verbosity,
     include_paths,
 )
 
@@ -81,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--predict_only", "-x", help="answers only, no scores")
     _flag(group, "--write_out", "-w", help="log each task's first prompt")
     _flag(group, "--show_config", help="print the full results as JSON")
-    group.add_argument("--verbosity", "-v", metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR")
+    add_verbosity(group)
     for name in ("--wandb_args", "--wandb_config_args", "--trackio_args", "--hf_hub_log_args"):
         add_table(group, name, help="arguments of that logger")
 

@@ -11,6 +11,7 @@ from lm_eval.cli.options import (
     add_include_path,
     add_samples_format,
     add_uncertainty,
+    add_verbosity,
     include_paths,
 )
 
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confirm_run_unsafe_code", action="store_true", help="let tasks run code the model wrote"
     )
-    parser.add_argument("--verbosity", "-v", metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR")
+    add_verbosity(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:

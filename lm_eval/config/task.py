@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.api.instance import OUTPUT_TYPES, OutputType
+from lm_eval.config.generation import refuse_misspelt
 from lm_eval.config.serialise import serialise, serialise_function
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.defaults import default_gen_kwargs
@@ -119,6 +120,7 @@ class TaskConfig(dict):  # type: ignore[type-arg]
                 self.generation_kwargs = default_gen_kwargs(self.fewshot_delimiter)
             return
         self.generation_kwargs = dict(self.generation_kwargs)  # it may belong to others too
+        refuse_misspelt(self.generation_kwargs, f"task {self.task!r}: generation_kwargs")
         if "temperature" in self.generation_kwargs:
             temperature = self.generation_kwargs["temperature"]
             try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lm_eval.data.library import explain, load_dataset
 from lm_eval.data.parquet import read_parquet
-from lm_eval.data.rows import Rows
+from lm_eval.data.rows import Rows, no_file
 from lm_eval.data.splits import Origin, Splits
 from lm_eval.errors import DataError, at
 
@@ -152,7 +152,7 @@ def read_json(path: Path) -> list[Any]:
             with opener(path) as file:
                 text = file.read().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise DataError(f"there is no data file {path}.") from error
+        raise no_file(path) from error
     except PermissionError as error:
         raise DataError(f"{path}: may not be read (permission denied).") from error
     except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:

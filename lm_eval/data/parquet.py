@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from lm_eval.data.rows import TableRows
+from lm_eval.data.rows import TableRows, no_file
 from lm_eval.errors import DataError
 
 #: Splits somebody still holds, by their files as they were when read: tasks that share a data set
@@ -58,7 +58,7 @@ def _table(file: Path) -> Any:
         with pyarrow.parquet.ParquetFile(file) as parquet:
             return parquet.read()
     except FileNotFoundError as error:
-        raise DataError(f"there is no data file {file}.") from error
+        raise no_file(file) from error
     except PermissionError as error:
         raise DataError(f"{file}: may not be read (permission denied).") from error
     except (pyarrow.ArrowException, OSError) as error:

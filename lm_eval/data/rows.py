@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, overload
+
+from lm_eval.errors import DataError
 
 Doc = dict[str, Any]
 
@@ -129,3 +132,9 @@ def columns_of(docs: Any) -> list[str]:
         return list(features)
     first = next(iter(docs), None)
     return list(first) if isinstance(first, dict) else []
+
+
+def no_file(path: Path) -> DataError:
+    """A relative path was tried beside the task's file before: it has become absolute if found."""
+    tried = "" if path.is_absolute() else ", neither beside the task's file nor in this folder"
+    return DataError(f"there is no data file {path}{tried}.")

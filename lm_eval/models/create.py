@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from lm_eval.api.model import LM
@@ -34,8 +35,14 @@ def create_model(run: RunConfig) -> LM:
     }
     extras = {k: v for k, v in extras.items() if v is not None and k not in run.model_args}
     _check_arguments(run.model, make, run.model_args)
+    accepted = _accepted(make, extras)
+    if missing := _missing(make, {**run.model_args, **accepted}):
+        raise ConfigError(
+            f"the model {run.model!r} must be told {' and '.join(missing)}: "
+            f"--model_args {','.join(f'{name}=…' for name in missing)}."
+        )
     try:
-        return make.create_from_arg_obj(run.model_args, _accepted(make, extras))
+        return make.create_from_arg_obj(run.model_args, accepted)
     except EvalError:
         raise
     except Exception as error:
@@ -50,6 +57,19 @@ def _parameters(make: type[LM]) -> tuple[list[str], bool]:
     parameters = list(inspect.signature(make.__init__).parameters.values())[1:]
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _missing(make: type[LM], arguments: Mapping[str, Any]) -> list[str]:
+    """What a model's constructor cannot do without, and is not given."""
+    if make.create_from_arg_obj.__func__ is not LM.create_from_arg_obj.__func__:  # type: ignore[attr-defined]
+        return []  # whatever else makes it may know more
+    parameters = list(inspect.signature(make.__init__).parameters.values())[1:]
+    needed = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    return [name for name in needed if name not in arguments]
 
 
 def _check_arguments(name: str, make: type[LM], arguments: dict[str, Any]) -> None:

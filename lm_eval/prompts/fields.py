@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from lm_eval.errors import ConfigError, DataError
+from lm_eval.errors import ConfigError, DataError, suggestion
 from lm_eval.prompts.template import apply_template
 
 Doc = Mapping[str, Any]
@@ -55,7 +55,7 @@ def choices_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
     if isinstance(spec, dict):
         return list(spec.values())
     if isinstance(spec, str):
-        found = doc[spec] if spec in columns else _literal(apply_template(spec, doc), spec)
+        found = doc[spec] if spec in columns else _literal(apply_template(spec, doc), spec, columns)
     elif callable(spec):
         found = spec(doc)
     else:
@@ -77,7 +77,7 @@ def media_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
         found = (media_of(doc, item, columns) for item in spec)
         return [item for item in found if item is not None]
     if isinstance(spec, str):
-        return doc[spec] if spec in columns else _literal(apply_template(spec, doc), spec)
+        return doc[spec] if spec in columns else _literal(apply_template(spec, doc), spec, columns)
     return spec(doc) if callable(spec) else None
 
 
@@ -88,10 +88,15 @@ def column_or_template(doc: Any, spec: str | None) -> Any:
     return doc[spec] if spec in doc else apply_template(spec, doc)
 
 
-def _literal(text: str, template: str) -> Any:
+def _literal(text: str, template: str, columns: Collection[str]) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        if template.isidentifier():  # a name by itself is meant to be a column's
+            raise DataError(
+                f"there is no column {template!r}.{suggestion(template, columns)} "
+                f"The columns are: {', '.join(columns)}."
+            ) from error
         raise DataError(
             f"the template {template!r} should spell a Python list, but gave {text!r}."
         ) from error
