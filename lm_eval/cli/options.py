@@ -51,14 +51,15 @@ def add_uncertainty(parser: Any) -> None:
 
 
 def add_verbosity(parser: Any) -> None:
-    levels = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
+    others = ("WARN", "CRITICAL", "FATAL", "NOTSET")
     parser.add_argument(
         "--verbosity",
         "-v",
         type=str.upper,
-        choices=levels,
+        choices=(*levels, *others),
         metavar="LEVEL",
-        help=", ".join(levels[:-1]),
+        help=", ".join(levels),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.config.arguments import parse_arguments
-from lm_eval.config.generation import refuse_misspelt
+from lm_eval.config.generation import misspelt
 from lm_eval.config.yaml_file import load_yaml_file
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.errors import ConfigError, EvalError, located, suggestion
@@ -131,7 +131,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name in _TABLES:
             setattr(self, name, self._table(name))
-        refuse_misspelt(self.gen_kwargs, "gen_kwargs")
+        if doubt := misspelt(self.gen_kwargs):
+            raise ConfigError(f"gen_kwargs: {doubt}")
         self.seed = Seeds.parse(self.seed)
         self.samples = self._read_samples()
         self.log_samples = self.log_samples or self.predict_only

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.api.instance import OUTPUT_TYPES, OutputType
-from lm_eval.config.generation import refuse_misspelt
+from lm_eval.config.generation import misspelt
 from lm_eval.config.serialise import serialise, serialise_function
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.defaults import default_gen_kwargs
@@ -120,7 +120,8 @@ class TaskConfig(dict):  # type: ignore[type-arg]
                 self.generation_kwargs = default_gen_kwargs(self.fewshot_delimiter)
             return
         self.generation_kwargs = dict(self.generation_kwargs)  # it may belong to others too
-        refuse_misspelt(self.generation_kwargs, f"task {self.task!r}: generation_kwargs")
+        if doubt := misspelt(self.generation_kwargs):
+            logger.warning("task %r: generation_kwargs: %s", self.task, doubt)
         if "temperature" in self.generation_kwargs:
             temperature = self.generation_kwargs["temperature"]
             try:

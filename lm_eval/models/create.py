@@ -36,16 +36,18 @@ def create_model(run: RunConfig) -> LM:
     extras = {k: v for k, v in extras.items() if v is not None and k not in run.model_args}
     _check_arguments(run.model, make, run.model_args)
     accepted = _accepted(make, extras)
-    if missing := _missing(make, {**run.model_args, **accepted}):
-        raise ConfigError(
-            f"the model {run.model!r} must be told {' and '.join(missing)}: "
-            f"--model_args {','.join(f'{name}=…' for name in missing)}."
-        )
     try:
         return make.create_from_arg_obj(run.model_args, accepted)
     except EvalError:
         raise
     except Exception as error:
+        if isinstance(error, TypeError) and (
+            missing := _missing(make, {**run.model_args, **accepted})
+        ):
+            raise ConfigError(
+                f"the model {run.model!r} must be told {' and '.join(missing)}: "
+                f"--model_args {','.join(f'{name}=…' for name in missing)}."
+            ) from error
         raise ModelError(
             f"the model {run.model!r} could not be made from {run.model_args}: "
             f"{type(error).__name__}: {error}"
@@ -61,8 +63,6 @@ def _parameters(make: type[LM]) -> tuple[list[str], bool]:
 
 def _missing(make: type[LM], arguments: Mapping[str, Any]) -> list[str]:
     """What a model's constructor cannot do without, and is not given."""
-    if make.create_from_arg_obj.__func__ is not LM.create_from_arg_obj.__func__:  # type: ignore[attr-defined]
-        return []  # whatever else makes it may know more
     parameters = list(inspect.signature(make.__init__).parameters.values())[1:]
     needed = [
         p.name

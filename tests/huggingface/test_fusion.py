@@ -128,6 +128,16 @@ class Padded(Centred):
         return self.weight * x / (x.square().mean(-1, keepdim=True).sqrt() + 1e-3)
 
 
+class Halved(Centred):
+    """A norm by the first half of the row."""
+
+    def forward(self, x: Any) -> Any:
+        half = x[..., : x.shape[-1] // 2].float()
+        return self.weight * (x * torch.rsqrt(half.square().mean(-1, keepdim=True) + self.eps)).to(
+            x.dtype
+        )
+
+
 class Clamped(torch.nn.Module):
     """A gated layer that cuts large numbers off."""
 
@@ -143,10 +153,23 @@ class Clamped(torch.nn.Module):
 
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("made", [Centred, Padded, Clamped])
+@pytest.mark.parametrize("made", [Centred, Padded, Halved, Clamped])
 def test_what_only_looks_like_it_is_left_alone(made: Any, kind: Any) -> None:
     module = torch.nn.Sequential(made(1024).to(kind))
     assert fusion.fuse(module).forwards == {}
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_nearest_of_two_is_taken(kind: Any) -> None:
+    """With large weights, adding one to them is next to nothing in half precision."""
+    model = make_model(*ARCHITECTURES["gemma"][:3])
+    norm = model.model.norm
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(0, 280, len(norm.weight)))
+    model = model.to(kind)
+    x = torch.randn(9, len(norm.weight)).to(kind)
+    assert torch.equal(fusion.fuse(model).forwards[norm](x), norm(x))
 
 
 @pytest.mark.usefixtures("kernels")

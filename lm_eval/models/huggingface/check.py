@@ -87,9 +87,8 @@ def check_ways(
             if is_out_of_memory(error):
                 raise
             return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        worst = max(
-            abs(found[i][0] - expected[i]) / len(windows[i][1]) for i in range(len(windows))
-        )
+        off = [abs(found[i][0] - expected[i]) / len(windows[i][1]) for i in range(len(windows))]
+        worst = np.max(off)  # NaN, if there is one
         return "" if worst <= tolerance else f"scores differ by {worst:.2g} a token"
 
     def whole(reason: str, longest: int | None = None) -> Ways:
@@ -122,6 +121,7 @@ def check_ways(
                 problem = decoding_differs(network, logits, windows, device, attend, tolerance)
                 if not problem:
                     return Ways(apart=True, tree=True, attend=attend, longest=longest)
+                logger.info("Rows%s: %s.", " by flash" if flash else "", problem)
         return Ways(apart=True, longest=longest, reason=problem)
 
     network.fusion = fuse(network.trunk)

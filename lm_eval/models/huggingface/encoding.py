@@ -102,7 +102,7 @@ class TextEncoder:
         moved = [
             move_spaces(context, rest) if context else (context, rest) for context, rest in pairs
         ]
-        if self._encode is None:
+        if self._encode is None and moved:
             self._encode = quick_encoder(self.tokenizer, ["".join(pair) for pair in moved[:SAMPLE]])
         cut = causal and self.splits_words
         windows = self._encode_moved(moved, prefix_token, causal, cut)
@@ -193,7 +193,7 @@ def shortened(text: str) -> str:
 
 
 #: Steps before the merging of letters that look at words and their neighbours only.
-WORD_SPLITTERS = {"ByteLevel", "Split", "Digits", "Whitespace", "WhitespaceSplit", "Punctuation"}
+WORD_SPLITTERS = {"ByteLevel", "Split", "Digits", "Punctuation"}
 LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}
 LONG = 160
 """Letters of a context, or of what several have in common, that are not encoded without need."""
@@ -209,7 +209,9 @@ def splits_words(tokenizer: Any) -> bool:
     core: Any = getattr(tokenizer, "backend_tokenizer", None)
     try:
         form = json.loads(core.to_str())
-    except (AttributeError, ValueError):
+    except Exception:  # one that cannot be written down, since it holds code
+        return False
+    if any(hides_spaces(token) for token in form.get("added_tokens") or ()):
         return False
 
     def kinds(step: Any) -> set[str]:
@@ -224,6 +226,14 @@ def splits_words(tokenizer: Any) -> bool:
         and splitters <= WORD_SPLITTERS
         and kinds(form.get("normalizer")) <= LOCAL_NORMALIZERS
     )
+
+
+def hides_spaces(token: Mapping[str, Any]) -> bool:
+    """Whether an added token, which is found before anything is split, takes a space with it."""
+    text = str(token["content"])
+    before = token.get("lstrip") and text[:1].isalpha()
+    after = token.get("rstrip") and text[-1:].isalpha()
+    return bool(WORD.search(text) or before or after)
 
 
 def common_beginnings(
