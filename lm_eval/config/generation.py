@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from lm_eval.errors import suggestion
+
 #: Of ours, of transformers, of vLLM and of the usual servers.
 NAMES = (
     "until", "stop", "stop_strings", "stop_sequences", "stop_token_ids",
@@ -39,5 +41,5 @@ def misspelt(names: Iterable[str]) -> str:
         if name not in NAMES and (
             close := difflib.get_close_matches(str(name), NAMES, n=1, cutoff=ALIKE)
         ):
-            return f"there is no generation setting {name!r}. Did you mean {close[0]!r}?"
+            return f"there is no generation setting {name!r}.{suggestion(name, close)}"
     return ""

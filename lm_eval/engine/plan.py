@@ -124,7 +124,11 @@ class Batch:
 
     def ancestors(self, node: int) -> Ints:
         """The nodes above a node, from the root down."""
-        return np.flatnonzero(self.end[:node] > node)
+        return _above(self.end, node)
+
+
+def _above(end: Ints, node: int) -> Ints:
+    return np.flatnonzero(end[:node] > node)
 
 
 def ancestor_mask(end: Ints) -> Bools:
@@ -294,7 +298,7 @@ def _scored_nodes(
         sequence = which[places[0]]
         above = branch[sequence]
         hook = int(base[above] + known[sequence] - 1 - known[above])
-        nodes[places] = np.append(np.flatnonzero(end[:hook] > hook), hook)[depth[places]]
+        nodes[places] = np.append(_above(end, hook), hook)[depth[places]]
     return nodes
 
 

@@ -54,22 +54,18 @@ def create_model(run: RunConfig) -> LM:
         ) from error
 
 
-def _parameters(make: type[LM]) -> tuple[list[str], bool]:
-    """The keywords a model's constructor names, and whether it takes any others too."""
+def _parameters(make: type[LM]) -> tuple[dict[str, inspect.Parameter], bool]:
+    """What a model's constructor takes by name, and whether it takes anything else too."""
     parameters = list(inspect.signature(make.__init__).parameters.values())[1:]
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    return {p.name: p for p in named}, takes_any
 
 
 def _missing(make: type[LM], arguments: Mapping[str, Any]) -> list[str]:
     """What a model's constructor cannot do without, and is not given."""
-    parameters = list(inspect.signature(make.__init__).parameters.values())[1:]
-    needed = [
-        p.name
-        for p in parameters
-        if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    return [name for name in needed if name not in arguments]
+    named, _ = _parameters(make)
+    return [name for name, p in named.items() if p.default is p.empty and name not in arguments]
 
 
 def _check_arguments(name: str, make: type[LM], arguments: dict[str, Any]) -> None:

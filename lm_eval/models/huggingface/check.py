@@ -86,7 +86,7 @@ def check_ways(
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            return in_a_line(error)
         off = [abs(found[i][0] - expected[i]) / len(windows[i][1]) for i in range(len(windows))]
         worst = np.max(off)  # NaN, if there is one
         return "" if worst <= tolerance else f"scores differ by {worst:.2g} a token"
@@ -239,15 +239,23 @@ def decoding_differs(
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        return in_a_line(error)
     for row, text in zip(found, texts, strict=True):
         with torch.inference_mode():
-            expected = torch.log_softmax(
-                logits(torch.tensor([text], device=device))[0, -1].float(), -1
-            )
-        likely = expected.topk(min(50, len(expected))).indices
-        ours = torch.log_softmax(row.float(), -1).to(expected.device)
-        worst = float((ours - expected)[likely].abs().max())
+            worst = likely_difference(row, logits(torch.tensor([text], device=device))[0, -1])
         if not worst <= tolerance:
             return f"decoding differs by {worst:.2g} a token"
     return ""
+
+
+def likely_difference(found: Tensor, true: Tensor) -> float:
+    """By how much two sets of scores differ in the log-probabilities of the likeliest tokens."""
+    expected = torch.log_softmax(true.float(), -1)
+    likely = expected.topk(min(50, len(expected))).indices
+    ours = torch.log_softmax(found.float(), -1).to(expected.device)
+    return float((ours - expected)[likely].abs().max())
+
+
+def in_a_line(error: Exception) -> str:
+    """An error of code that we do not know."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lm_eval.models.huggingface.base import HuggingFaceModel
-from lm_eval.models.huggingface.check import TOLERANCE
+from lm_eval.models.huggingface.check import TOLERANCE, in_a_line, likely_difference
 from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.memory import is_out_of_memory
 
@@ -101,13 +101,11 @@ def company_differs(
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        return in_a_line(error)
     if together.dim() == 1:
         return "" if torch.equal(together, alone) else "other tokens follow"
     for ours, theirs in zip(together, alone, strict=False):
-        expected = torch.log_softmax(theirs.float(), -1)
-        likely = expected.topk(min(50, len(expected))).indices
-        worst = float((torch.log_softmax(ours.float(), -1) - expected)[likely].abs().max())
+        worst = likely_difference(ours, theirs)
         if not worst <= TOLERANCE.get(dtype, 0.15):
             return f"scores differ by {worst:.2g} a token"
         if ours.argmax() != theirs.argmax():

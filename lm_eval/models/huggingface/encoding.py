@@ -178,7 +178,7 @@ class TextEncoder:
 
     def _last_cut(self, context: str) -> int:
         """Where the last words of a long context begin; 0 if there is no such place."""
-        cut = last_space(context, len(context) - 24) if len(context) >= LONG else 0
+        cut = last_space(context, len(context) - TAIL) if len(context) >= LONG else 0
         return cut if cut and self.splits_at(context, cut) else 0
 
     def splits_at(self, text: str, place: int) -> bool:
@@ -197,6 +197,8 @@ WORD_SPLITTERS = {"ByteLevel", "Split", "Digits", "Punctuation"}
 LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}
 LONG = 160
 """Letters of a context, or of what several have in common, that are not encoded without need."""
+TAIL = 24
+"""Fewest letters of a context that are encoded again with each continuation."""
 AROUND = 16
 """Letters on both sides of a cut by which the tokenizer shows whether it splits there."""
 ALIKE = 8
@@ -207,11 +209,15 @@ WORD = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 def splits_words(tokenizer: Any) -> bool:
     """Whether a tokenizer splits text into words before it encodes each by itself."""
     core: Any = getattr(tokenizer, "backend_tokenizer", None)
-    try:
-        form = json.loads(core.to_str())
+    try:  # each step as it is written down, without the vocabulary
+        splitting, normalising = (
+            None if step is None else json.loads(step.__getstate__())
+            for step in (core.pre_tokenizer, core.normalizer)
+        )
+        added = core.get_added_tokens_decoder().values()
     except Exception:  # one that cannot be written down, since it holds code
         return False
-    if any(hides_spaces(token) for token in form.get("added_tokens") or ()):
+    if any(hides_spaces(token) for token in added):
         return False
 
     def kinds(step: Any) -> set[str]:
@@ -220,19 +226,17 @@ def splits_words(tokenizer: Any) -> bool:
         inner = step.get("pretokenizers") or step.get("normalizers")
         return set().union(*map(kinds, inner)) if inner else {step["type"]}
 
-    splitters = kinds(form.get("pre_tokenizer"))
+    splitters = kinds(splitting)
     return (
-        bool(splitters)
-        and splitters <= WORD_SPLITTERS
-        and kinds(form.get("normalizer")) <= LOCAL_NORMALIZERS
+        bool(splitters) and splitters <= WORD_SPLITTERS and kinds(normalising) <= LOCAL_NORMALIZERS
     )
 
 
-def hides_spaces(token: Mapping[str, Any]) -> bool:
+def hides_spaces(token: Any) -> bool:
     """Whether an added token, which is found before anything is split, takes a space with it."""
-    text = str(token["content"])
-    before = token.get("lstrip") and text[:1].isalpha()
-    after = token.get("rstrip") and text[-1:].isalpha()
+    text = str(token.content)
+    before = token.lstrip and text[:1].isalpha()
+    after = token.rstrip and text[-1:].isalpha()
     return bool(WORD.search(text) or before or after)
 
 

@@ -131,10 +131,9 @@ def _draw(*shape: int, device: torch.device) -> Tensor:
 
 def _rows(width: int, device: torch.device) -> Tensor:
     """Random rows of many sizes, off zero, uneven: what clamps, centres or looks at parts shows."""
-    rows = (_draw(len(SIZES), width, device=device) + 0.5) * torch.tensor(SIZES, device=device)[
-        :, None
-    ]
-    return rows * torch.linspace(0.25, 2, width, device=device)
+    sizes = torch.tensor(SIZES, device=device)[:, None]
+    slope = torch.linspace(0.25, 2, width, device=device)
+    return (_draw(len(SIZES), width, device=device) + 0.5) * sizes * slope
 
 
 def _normalisations(module: nn.Module) -> Iterator[Candidate]:

@@ -70,8 +70,8 @@ class HFLM(WithLoops):
         self.company: Company | None = None
         """Which prompts transformers may continue together; None before it was tried."""
         self._network: Network | None = None
-        if type(self) is HFLM:
-            _ = self.ways  # a subclass may not be finished yet: it is checked at its first request
+        if type(self) is HFLM:  # a subclass may not be finished yet: its first request does this
+            _ = self.ways, self.text_encoder
 
     # -- ways of running the model ---------------------------------------------------------------
 

@@ -115,6 +115,7 @@ class Scorer:
 
     @property
     def rows_at_once(self) -> int:
+        """Rows projected to the vocabulary together; a power of two, so that the size recurs."""
         rows = max(1, self.budget.logit_bytes // (4 * self.vocabulary))
         return 1 << (rows.bit_length() - 1)
 
