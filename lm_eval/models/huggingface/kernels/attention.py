@@ -149,7 +149,7 @@ if triton is not None:
             shown = tl.load(
                 k + (key * k_row + head * k_head)[:, None] + column[None, :], mask=there, other=0.0
             )
-            likeness = tl.dot(asked, tl.trans(shown)) * scale
+            likeness = tl.dot(asked, tl.trans(shown), input_precision="ieee") * scale
             visible = place[None, :] < limit[:, None]
             if windowed:
                 visible = visible & (place[None, :] >= limit[:, None] - window)
@@ -162,7 +162,8 @@ if triton is not None:
             value = tl.load(
                 v + (key * v_row + head * v_head)[:, None] + column[None, :], mask=there, other=0.0
             )
-            mixed = tl.dot(share.to(value.dtype), value, mixed * before[:, None])
+            mixed = mixed * before[:, None]
+            mixed = tl.dot(share.to(value.dtype), value, mixed, input_precision="ieee")
             top = highest
         mixed = mixed / total[:, None]
         target = ((first + query) * out_row + (head * group + row % group) * out_head)[:, None]
