@@ -93,6 +93,13 @@ def test_what_contexts_begin_with_in_common_is_encoded_once(tokenizer: Any) -> N
     assert sum(shots in text for text in seen) == 1 + 2 * len(texts[::3])  # the sample, both ways
 
 
+def test_a_common_beginning_ends_between_two_words_of_every_text(tokenizer: Any) -> None:
+    encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
+    texts = [LONG + f"Then Mira saw {what}" for what in (*"abcdefgh", "“ducks”", "“birds”")]
+    cuts = common_beginnings(texts, encoder.splits_at)
+    assert set(cuts.values()) == {len(LONG) + len("Then Mira")}
+
+
 def test_a_tokenizer_that_joins_words_after_all_is_found_out(tokenizer: Any) -> None:
     """Here the last letter of a text becomes another token, wherever the text ends."""
     encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)

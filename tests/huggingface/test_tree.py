@@ -99,3 +99,10 @@ def test_round_sizes_are_little_larger(count: int) -> None:
     size = scoring.round_up(count)
     assert count <= size <= count * 9 / 8
     assert scoring.round_up(size) == size
+
+
+@pytest.mark.parametrize(
+    ("count", "rows"), [(1, 1), (2, 2), (3, 4), (16, 16), (17, 32), (33, 48), (48, 48)]
+)
+def test_rows_come_in_few_sizes(count: int, rows: int) -> None:
+    assert scoring.in_pieces(count, 16) == rows

@@ -143,16 +143,18 @@ class Continuations:
 
 def in_portions(texts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
     """Numbers of texts in the order of their contexts, cut into portions that encode quickly."""
+    behind: dict[str, list[int]] = {}
+    for i, (context, _) in enumerate(texts):
+        behind.setdefault(context, []).append(i)
     portion: list[int] = []
-    size, most, before = 0, FIRST_PORTION, None
-    for i in sorted(range(len(texts)), key=lambda i: texts[i]):
-        context, continuation = texts[i]
-        if context != before and size > most:
+    size, most = 0, FIRST_PORTION
+    for context in sorted(behind):
+        if size > most:
             yield portion
             portion, size, most = [], 0, min(2 * most, PORTION)
-        size += len(continuation) + (len(context) if context != before else 0)
-        portion.append(i)
-        before = context
+        numbers = sorted(behind[context], key=lambda i: texts[i][1])
+        size += len(context) + sum(len(texts[i][1]) for i in numbers)
+        portion += numbers
     if portion:
         yield portion
 

@@ -270,9 +270,16 @@ def common_length(one: str, other: str) -> int:
 
 
 def last_space(text: str, before: int) -> int:
-    """The last space between two words before a place, not far from it; 0 if there is none."""
-    spaces = WORD.finditer(text, max(0, before - LONG), before)
-    return max((space.start() for space in spaces), default=0)
+    """The last space between two words before a place, not far from it; 0 if there is none.
+
+    The letter that follows the space stands before the place too: whatever shares the text up to
+    there has the same two words around the space.
+    """
+    least = max(1, before - LONG)
+    place = text.rfind(" ", least, before - 1)
+    while place > 0 and not WORD.match(text, place):
+        place = text.rfind(" ", least, place)
+    return max(0, place)
 
 
 def added_around(tokenizer: Any) -> tuple[list[int], list[int]]:

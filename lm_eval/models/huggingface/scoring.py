@@ -103,6 +103,11 @@ def round_up(count: int) -> int:
     return -(-count // step) * step
 
 
+def in_pieces(count: int, size: int) -> int:
+    """At least so many, in pieces of that size, a power of two, or a single one of a smaller."""
+    return -(-count // size) * size if count > size else 1 << (count - 1).bit_length()
+
+
 class Scorer:
     """Runs batches ahead of reading their scores, so that the device need not wait."""
 
@@ -224,7 +229,7 @@ class TreeScorer(Scorer):
         """Run one tree; gives the scores of its requests' tokens, request after request."""
         reading = Reading.of(tree.batch.scored - tree.batch.given, wanted)
         if self.device.type in ROUND_SIZES:
-            reading = reading.filled_up(round_up(len(reading.places)))
+            reading = reading.filled_up(in_pieces(len(reading.places), self.rows_at_once))
         tokens, position, rows, row, target, back = self.send(tree.tokens, tree.position, *reading)
         with torch.inference_mode(), switched_on(self.network.configs, tree):
             hidden = self.network.hidden(tokens[None], position[None])[0]

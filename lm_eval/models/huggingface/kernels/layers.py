@@ -63,7 +63,8 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 if triton is not None:
-    # Numbers of rows change from batch to batch, and must not each be compiled for.
+    # Numbers of rows change from batch to batch, and must not each be compiled for. A gate's count
+    # must: only where it is known to be even are numbers read several at a time.
 
     @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
     def _normalise(  # type: ignore[no-untyped-def]
@@ -84,7 +85,7 @@ if triton is not None:
             value = value.to(raw.dtype).to(tl.float32) * scale.to(tl.float32)
         tl.store(out + row * width + column, value.to(raw.dtype), mask=inside)
 
-    @triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
+    @triton.jit  # type: ignore[untyped-decorator]
     def _gate(x, other, out, count, block: tl.constexpr, silu: tl.constexpr):  # type: ignore[no-untyped-def]
         place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         inside = place < count
