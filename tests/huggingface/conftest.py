@@ -78,7 +78,7 @@ ARCHITECTURES: dict[str, tuple[str, str, dict[str, Any], bool]] = {
         "GptOssForCausalLM",
         "GptOssConfig",
         {**GROUPED, "head_dim": 8, "num_local_experts": 4, "sliding_window": 16},
-        False,
+        True,
     ),
 }
 T5 = {
@@ -96,9 +96,11 @@ def make_model(model: str, config: str, settings: dict[str, Any]) -> Any:
     torch.manual_seed(0)
     made = getattr(transformers, model)(getattr(transformers, config)(**settings)).eval()
     with torch.no_grad():
-        for weight in made.parameters():
+        for name, weight in made.named_parameters():
             if weight.dim() > 1:
                 weight.mul_(4)
+            elif name.endswith("sinks"):
+                weight.normal_()
     return made
 
 

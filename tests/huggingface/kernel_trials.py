@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lm_eval.models.huggingface.attention import Form
 from lm_eval.models.huggingface.kernels import attention, layers, reduction
 from tests.huggingface.slow_kernels import attend, gate, normalise, rotate
 
@@ -62,12 +63,15 @@ def try_attention(kind: torch.dtype) -> None:
         k, v = draw(2, 190, key_heads, width, kind=kind)
         tiles = attention.tile(chains, attention.queries_in_a_tile(heads, key_heads, width))
         sent = [torch.from_numpy(part).to(DEVICE) for part in (tiles, chains.keys)]
-        for window in (None, 7):
-            found = attention.attend(q, k, v, *sent, 0.3, window)
+        for form in (
+            Form(0.3), Form(0.3, window=7), Form(softcap=0.5), Form(sinks=draw(heads, kind=kind)),
+            Form(0.3, window=5, softcap=3.0, sinks=3 * draw(heads)),
+        ):  # fmt: skip
+            found = attention.attend(q, k, v, *sent, form)
             given = [x.cpu().double() for x in (q, k, v)]
-            expected = attend(*given, *(x.cpu() for x in sent), 0.3, window)
+            expected = attend(*given, *(x.cpu() for x in sent), form)
             digits = 128 if kind == torch.float32 else 4  # sums of hundreds of products
-            what = f"attention {kind} {heads} {width} {window}"
+            what = f"attention {kind} {heads} {width} {form}"
             check(found.cpu(), expected.to(kind), what, digits)
 
 

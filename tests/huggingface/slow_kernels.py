@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from lm_eval.models.huggingface.attention import Form
+
 
 def normalise(x: Any, weight: Any, epsilon: float, *, from_one: bool) -> Any:
     rows = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + epsilon)
@@ -23,7 +25,7 @@ def rotate(x: Any, cosine: Any, sine: Any) -> Any:
     return x * cosine[:, None] + torch.cat([-right, left], dim=-1) * sine[:, None]
 
 
-def attend(q: Any, k: Any, v: Any, tiles: Any, keys: Any, scale: float, window: int | None) -> Any:
+def attend(q: Any, k: Any, v: Any, tiles: Any, keys: Any, form: Form) -> Any:
     """Attention over tiles, query by query."""
     mixed = torch.full_like(q, torch.nan)
     groups = q.shape[1] // k.shape[1]
@@ -32,9 +34,14 @@ def attend(q: Any, k: Any, v: Any, tiles: Any, keys: Any, scale: float, window: 
         for i in range(count):
             chain = own + torch.arange(seen - above)
             visible = torch.cat([root + torch.arange(stem), apart, chain])
-            visible = visible[-window:] if window is not None else visible
+            visible = visible[-form.window :] if form.window is not None else visible
             shown, values = (x[visible].repeat_interleave(groups, 1) for x in (k, v))
-            share = torch.einsum("he,mhe->hm", q[first + i], shown * scale).softmax(-1)
+            likeness = torch.einsum("he,mhe->hm", q[first + i], shown) * form.scale_of(q)
+            if form.softcap is not None:
+                likeness = form.softcap * torch.tanh(likeness / form.softcap)
+            if form.sinks is not None:
+                likeness = torch.cat([likeness, form.sinks.to(likeness)[:, None]], dim=1)
+            share = likeness.softmax(-1)[:, : len(visible)]
             mixed[first + i] = torch.einsum("hm,mhe->he", share, values)
             seen += 1
     return mixed

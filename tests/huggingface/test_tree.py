@@ -49,7 +49,7 @@ def test_a_long_stem_is_not_listed() -> None:
     assert len(chains(batch).keys) <= 20 * 5
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral-window", "gpt_neox"])
+@pytest.mark.parametrize("name", ["llama", "mistral-window", "gpt_neox", "gemma2", "gpt-oss"])
 @pytest.mark.parametrize("rows", [4, 128])
 def test_chains_see_their_ancestors_and_nothing_else(
     name: str, rows: int, make_lm: Make, monkeypatch: pytest.MonkeyPatch

@@ -22,15 +22,27 @@ from transformers import AttentionInterface
 NAME = "lm_eval_tree"
 
 #: Extras some models hand to attention functions, which change the result in ways unknown here.
-UNKNOWN_EXTRAS = ("s_aux", "position_bias", "head_mask", "alibi")
+UNKNOWN_EXTRAS = ("position_bias", "head_mask", "alibi")
 
 
 class Form(NamedTuple):
     """What a layer asks for beside queries, keys and values."""
 
-    scale: float | None
-    window: int | None
-    softcap: float | None
+    scale: float | None = None
+    window: int | None = None
+    """How many keys a token sees, itself among them."""
+    softcap: float | None = None
+    """Bends likenesses so that none is larger than this (Gemma 2)."""
+    sinks: Tensor | None = None
+    """For each head a likeness that takes its share and adds nothing (GPT-OSS)."""
+
+    @property
+    def usual(self) -> bool:
+        """Whether this is the attention that torch has functions for."""
+        return self.softcap is None and self.sinks is None
+
+    def scale_of(self, q: Tensor) -> float:
+        return q.shape[-1] ** -0.5 if self.scale is None else self.scale
 
 
 class Attend(NamedTuple):
@@ -70,15 +82,18 @@ def _attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **extras: Any,
 ) -> tuple[Tensor, None]:
     """The function that models call. Gives (B, N, H, E), as they expect."""
     for name in UNKNOWN_EXTRAS:
         if extras.get(name) is not None:
             raise UnsupportedAttentionError(f"attention with {name}")
+    if s_aux is not None and s_aux.shape != (query.shape[1],):
+        raise UnsupportedAttentionError(f"sinks of shape {tuple(s_aux.shape)}")
     if not _active:
         raise UnsupportedAttentionError("no layout is active")
-    form = Form(scaling, sliding_window, softcap)
+    form = Form(scaling, sliding_window, softcap, s_aux)
     mixed = _active[-1].attend(module, query, key, value, form)
     return mixed.transpose(1, 2), None
 
@@ -115,10 +130,10 @@ def masked_attention(
     q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form, *, causal: bool = False
 ) -> Tensor:
     """Attention under a mask that broadcasts to (B, H, N, M): True, or 0, where a key is seen."""
-    if form.softcap is not None:
+    if not form.usual:
         if causal:
             visible = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
-        return _softcapped(q, k, v, visible, form)
+        return _step_by_step(q, k, v, visible, form)
     mixed: Tensor = functional.scaled_dot_product_attention(
         q,
         k,
@@ -167,12 +182,17 @@ def flash_attention(
     return mixed
 
 
-def _softcapped(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form) -> Tensor:
-    assert form.softcap is not None
+def _step_by_step(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form) -> Tensor:
+    """The same, with softcaps and sinks."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    scale = q.shape[-1] ** -0.5 if form.scale is None else form.scale
-    scores = torch.tanh(q @ k.transpose(2, 3) * scale / form.softcap) * form.softcap
+    scores = q @ k.transpose(2, 3) * form.scale_of(q)
+    if form.softcap is not None:
+        scores = torch.tanh(scores / form.softcap) * form.softcap
     if visible is not None:
         scores = scores.masked_fill(~visible.to(torch.bool), torch.finfo(scores.dtype).min)
-    return torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype) @ v
+    if form.sinks is not None:
+        sinks = form.sinks.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, sinks], dim=-1)
+    share = torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
+    return share[..., : k.shape[2]] @ v

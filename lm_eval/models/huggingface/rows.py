@@ -58,7 +58,7 @@ class Rows:
         row, column, used = self._places(q.device)
         self.write(layer, row, column, k[:, :, 0], v[:, :, 0])
         keys, values = self.cache[layer]
-        if self.by.flash and form.softcap is None:
+        if self.by.flash and form.usual:
             return self._by_flash(q, keys, values, used, form)
         longest = int(self.lengths.max())
         place = torch.arange(longest, device=q.device)

@@ -41,11 +41,11 @@ class Block:
         return x[:, :, self.keys] if isinstance(self.keys, slice) else x.index_select(2, self.keys)
 
     def mask(self, form: Form, dtype: torch.dtype) -> Tensor | None:
-        """Which keys each node sees under a layer's form: truths for softcaps, else addends."""
+        """Which keys each node sees under a layer's form: truths, or addends if that is usual."""
         if self.visible is None or self.distance is None:
             return None
         seen = self.visible if form.window is None else self.visible & (self.distance < form.window)
-        if form.softcap is not None:
+        if not form.usual:
             return seen
         return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(
             ~seen, -torch.inf
@@ -88,7 +88,7 @@ class Tree:
             keep = self._keep[k.device]
             self.kept[layer] = k.index_select(2, keep), v.index_select(2, keep)
         self.collect(layer, k, v)
-        if self._kernels and kernel.knows(q, k, v) and form.softcap is None:
+        if self._kernels and kernel.knows(q, k, v):
             return self._by_tiles(q, k, v, form)
         return self._by_blocks(q, k, v, form)
 
@@ -103,10 +103,9 @@ class Tree:
             found = chains(self.batch)
             sent = send(kernel.tile(found, queries), q.device), send(found.keys, q.device)
             self._tiles[q.device, queries] = sent
-        scale = q.shape[-1] ** -0.5 if form.scale is None else form.scale
         own, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
         tiles, listed = self._tiles[q.device, queries]
-        mixed = kernel.attend(own, keys, values, tiles, listed, scale, form.window)
+        mixed = kernel.attend(own, keys, values, tiles, listed, form)
         return mixed.transpose(0, 1)[None]
 
     # -- blocks under masks --------------------------------------------------------------------
@@ -115,7 +114,7 @@ class Tree:
         if q.device not in self._blocks:
             self._blocks[q.device] = self._make_blocks(q.device)
         blocks = self._blocks[q.device]
-        key = q.device, form.window, form.softcap is None
+        key = q.device, form.window, form.usual
         if key not in self._masks:
             self._masks[key] = [block.mask(form, q.dtype) for block in blocks]
         mixed = []

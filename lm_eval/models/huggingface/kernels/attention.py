@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lm_eval.engine.plan import Ints, stretches
+from lm_eval.models.huggingface.attention import Form
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
 
 ROWS = 128
@@ -87,20 +88,21 @@ def knows(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return fits and q.shape[-3] // k.shape[-3] <= _rows(q.shape[-1])
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, keys: Tensor, scale: float, window: int | None
-) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, keys: Tensor, form: Form) -> Tensor:
     """Mixed values (N, H, E) of queries (N, H, E) over keys and values (M, K, E)."""
     heads, width = k.shape[1:]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    scale, cap = form.scale_of(q), form.softcap
     with torch.cuda.device(q.device):
         _attend[(len(tiles), heads)](
-            q, k, v, out, tiles, keys, scale * BASE_2, window or 0,
+            q, k, v, out, tiles, keys, form.sinks,
+            scale * BASE_2 if cap is None else scale / cap, (cap or 0.0) * BASE_2, form.window or 0,
             q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
             out.stride(0), out.stride(1),
             group=q.shape[1] // heads, width=width, block=max(16, triton.next_power_of_2(width)),
-            rows=_rows(width), at_once=KEYS if width <= WIDE else KEYS // 2,
-            windowed=window is not None, columns=COLUMNS, num_warps=8, num_stages=2,
+            rows=_rows(width), at_once=KEYS if width <= WIDE else KEYS // 2, columns=COLUMNS,
+            windowed=form.window is not None, capped=cap is not None,
+            sinking=form.sinks is not None, base_2=BASE_2, num_warps=8, num_stages=2,
         )  # fmt: skip
     return out
 
@@ -109,10 +111,11 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _attend(  # type: ignore[no-untyped-def]
-        q, k, v, out, tiles, keys, scale, window,
+        q, k, v, out, tiles, keys, sinks, scale, cap, window,
         q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
         group: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
-        rows: tl.constexpr, at_once: tl.constexpr, windowed: tl.constexpr, columns: tl.constexpr,
+        rows: tl.constexpr, at_once: tl.constexpr, columns: tl.constexpr, windowed: tl.constexpr,
+        capped: tl.constexpr, sinking: tl.constexpr, base_2: tl.constexpr,
     ):  # fmt: skip
         """One program a tile and key head; the softmax is kept up block by block of keys."""
         tile, head = tl.program_id(0), tl.program_id(1)
@@ -135,6 +138,9 @@ if triton is not None:
         last = seen + count - 1
         top = tl.full((rows,), float("-inf"), tl.float32)
         total = tl.zeros((rows,), tl.float32)
+        if sinking:
+            top = tl.load(sinks + head * group + row % group).to(tl.float32) * base_2
+            total += 1.0
         mixed = tl.zeros((rows, block), tl.float32)
         begin = 0
         if windowed:
@@ -150,6 +156,8 @@ if triton is not None:
                 k + (key * k_row + head * k_head)[:, None] + column[None, :], mask=there, other=0.0
             )
             likeness = tl.dot(asked, tl.trans(shown), input_precision="ieee") * scale
+            if capped:
+                likeness = cap - 2.0 * cap / (1.0 + tl.exp(2.0 * likeness))  # tanh
             visible = place[None, :] < limit[:, None]
             if windowed:
                 visible = visible & (place[None, :] >= limit[:, None] - window)
