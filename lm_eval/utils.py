@@ -1,16 +1,19 @@
-"""The helpers that task folders import from here; each lives in the room it belongs to."""
+"""A window: helpers that task folders, model classes and scripts import from here."""
 
 from __future__ import annotations
 
 import logging as logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from lm_eval._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from lm_eval.cli.logs import setup_logging as setup_logging
     from lm_eval.config.arguments import simple_parse_args_string as simple_parse_args_string
     from lm_eval.metrics.classification import weighted_f1_score as weighted_f1_score
     from lm_eval.metrics.documents import softmax as softmax
+    from lm_eval.models.batching import Reorderer as Reorderer
     from lm_eval.models.conventions import get_rolling_token_windows as get_rolling_token_windows
     from lm_eval.models.conventions import make_disjoint_window as make_disjoint_window
     from lm_eval.prompts.template import apply_template as apply_template
@@ -22,12 +25,23 @@ if TYPE_CHECKING:
     from lm_eval.results.serialise import hash_string as hash_string
     from lm_eval.results.serialise import sanitize_list as sanitize_list
     from lm_eval.results.table import make_table as make_table
+    from lm_eval.tasks.manager import pattern_match as pattern_match
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 eval_logger = logging.getLogger("lm_eval")
+
+
+def positional_deprecated(fn: Callable[P, R]) -> Callable[P, R]:
+    """What older task classes put on functions that they want called by keyword; nothing more."""
+    return fn
+
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "Reorderer": "lm_eval.models.batching",
         "apply_template": "lm_eval.prompts.template",
         "env": "lm_eval.prompts.template",
         "general_detokenize": "lm_eval.prompts.text",
@@ -36,9 +50,11 @@ __getattr__, __dir__ = lazy_exports(
         "hash_string": "lm_eval.results.serialise",
         "make_disjoint_window": "lm_eval.models.conventions",
         "make_table": "lm_eval.results.table",
+        "pattern_match": "lm_eval.tasks.manager",
         "regex_replace": "lm_eval.prompts.template",
         "sanitize_list": "lm_eval.results.serialise",
         "sanitize_model_name": "lm_eval.results.names",
+        "setup_logging": "lm_eval.cli.logs",
         "simple_parse_args_string": "lm_eval.config.arguments",
         "softmax": "lm_eval.metrics.documents",
         "weighted_f1_score": "lm_eval.metrics.classification",

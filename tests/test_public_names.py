@@ -11,6 +11,7 @@ import pytest
 
 NAMES = {
     "lm_eval": ["simple_evaluate", "evaluate", "__version__"],
+    "lm_eval.__main__": ["cli_evaluate"],
     "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook"],
     "lm_eval.api.instance": ["Instance", "OutputType"],
     "lm_eval.api.task": [
@@ -45,6 +46,7 @@ NAMES = {
         "brier_score",
         "chrf",
         "chrfpp",
+        "exact_match_hf_evaluate",
         "ter",
     ],
     "lm_eval.api.registry": [
@@ -89,7 +91,20 @@ NAMES = {
     "lm_eval.models.scripted": ["ScriptedLM"],
     "lm_eval.models.dummy": ["DummyLM"],
     "lm_eval.models.demo": ["DemoLM"],
+    "lm_eval.models.utils": [
+        "Collator",
+        "Grouper",
+        "Reorderer",
+        "chunks",
+        "handle_stop_sequences",
+        "has_bos_prefix",
+        "normalize_gen_kwargs",
+        "postprocess_generated_text",
+        "undistribute",
+        "_add_special_kwargs",
+    ],
     "lm_eval.utils": [
+        "Reorderer",
         "apply_template",
         "eval_logger",
         "general_detokenize",
@@ -98,9 +113,12 @@ NAMES = {
         "hash_string",
         "make_disjoint_window",
         "make_table",
+        "pattern_match",
+        "positional_deprecated",
         "regex_replace",
         "sanitize_list",
         "sanitize_model_name",
+        "setup_logging",
         "simple_parse_args_string",
         "softmax",
         "weighted_f1_score",

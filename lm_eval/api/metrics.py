@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lm_eval.metrics.classification import matthews_corrcoef as matthews_corrcoef
     from lm_eval.metrics.functions import bypass as bypass
     from lm_eval.metrics.functions import exact_match as exact_match
+    from lm_eval.metrics.functions import exact_match_hf_evaluate as exact_match_hf_evaluate
     from lm_eval.metrics.functions import (
         metric_max_over_ground_truths as metric_max_over_ground_truths,
     )
@@ -48,6 +49,7 @@ __getattr__, __dir__ = lazy_exports(
         "chrf": "lm_eval.metrics.translation",
         "chrfpp": "lm_eval.metrics.translation",
         "exact_match": "lm_eval.metrics.functions",
+        "exact_match_hf_evaluate": "lm_eval.metrics.functions",
         "f1_score": "lm_eval.metrics.classification",
         "matthews_corrcoef": "lm_eval.metrics.classification",
         "mean": "lm_eval.metrics.aggregations",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -115,6 +116,10 @@ class LM(abc.ABC):
     def device(self) -> Any:
         return self._device
 
+    @device.setter
+    def device(self, device: Any) -> None:
+        self._device = device
+
     @property
     def rank(self) -> int:
         """Which of several cooperating processes this is."""
@@ -129,7 +134,16 @@ class LM(abc.ABC):
         return tensor
 
     def gather_object(self, obj: Any, dst: int = 0) -> list[Any] | None:
-        return [obj]
+        """Every process's object, in order of rank, on process `dst`; None on the others.
+
+        Processes that torch has connected, as `accelerate launch` does, need no more than this.
+        """
+        connection: Any = sys.modules.get("torch.distributed")
+        if self.world_size <= 1 or connection is None or not connection.is_initialized():
+            return [obj]
+        found: list[Any] | None = [None] * self.world_size if self.rank == dst else None
+        connection.gather_object(obj=obj, object_gather_list=found, dst=dst)
+        return found
 
     def barrier(self) -> None:
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import logging
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import NoReturn
 
 from lm_eval import __version__
 from lm_eval.cli import fetch, ls, packs, reproduce, resume, run, score, show, validate
+from lm_eval.cli.logs import setup_logging
 from lm_eval.errors import EvalError, suggestion
 
 COMMANDS = {
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
-    _set_up_logging(getattr(arguments, "verbosity", None))
+    setup_logging(getattr(arguments, "verbosity", None))
     if not sys.stderr.isatty():  # libraries' progress bars ask for this when they are imported
         os.environ.setdefault("TQDM_DISABLE", "1")
     # Numpy's products here are small: more threads gain a tenth, and lose tenfold where it is busy.
@@ -135,17 +135,3 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
     return f"{type(error).__name__}: {text} (run again with --debug to see where)"
-
-
-def _set_up_logging(verbosity: str | None) -> None:
-    level = (verbosity or os.environ.get("LMEVAL_LOG_LEVEL") or "INFO").upper()
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("lm-eval: %(message)s"))
-    logger = logging.getLogger("lm_eval")
-    logger.handlers = [handler]
-    logger.propagate = False
-    try:
-        logger.setLevel(level)
-    except ValueError:
-        logger.setLevel(logging.INFO)
-        logger.warning("unknown verbosity %r; INFO is used.", level)

@@ -6,10 +6,12 @@ published harness import this from `lm_eval.models.utils`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 Size = Callable[[int, Sequence[Any]], int]
+_NOTHING = object()
 
 
 class Collator:
@@ -96,3 +98,51 @@ def _hashable(key: Any) -> Any:
     if isinstance(key, dict):
         return tuple((name, _hashable(key[name])) for name in sorted(key))
     return tuple(map(_hashable, key)) if isinstance(key, (list, tuple)) else key
+
+
+class Reorderer:
+    """Requests sorted by a key, and answers put back into the order of asking."""
+
+    def __init__(self, arr: Iterable[Any], fn: Callable[[Any], Any]) -> None:
+        self._requests = list(arr)
+        self._order = sorted(
+            range(len(self._requests)), key=lambda number: fn(self._requests[number])
+        )
+
+    def get_reordered(self) -> list[Any]:
+        return [self._requests[number] for number in self._order]
+
+    def get_original(self, newarr: Sequence[Any]) -> list[Any]:
+        answers: list[Any] = [None] * len(self._requests)
+        for number, answer in zip(self._order, newarr, strict=True):
+            answers[number] = answer
+        return answers
+
+
+class Grouper:
+    """Requests by a key, and answers, given by the same keys, in the order of asking."""
+
+    def __init__(self, arr: Iterable[Any], fn: Callable[[Any], Any]) -> None:
+        self._requests = list(arr)
+        self._groups: dict[Any, list[int]] = {}
+        for number, request in enumerate(self._requests):
+            self._groups.setdefault(_hashable(fn(request)), []).append(number)
+
+    def get_grouped(self) -> dict[Any, list[Any]]:
+        return {
+            key: [self._requests[number] for number in numbers]
+            for key, numbers in self._groups.items()
+        }
+
+    def get_original(self, grouped_dict: Mapping[Any, Sequence[Any]]) -> list[Any]:
+        answers: list[Any] = [None] * len(self._requests)
+        for key, numbers in self._groups.items():
+            for number, answer in zip(numbers, grouped_dict[key], strict=True):
+                answers[number] = answer
+        return answers
+
+
+def undistribute(iterable: Iterable[Sequence[Any]]) -> list[Any]:
+    """What was dealt out in turn to several, in its order again."""
+    rounds = zip_longest(*iterable, fillvalue=_NOTHING)
+    return [item for dealt in rounds for item in dealt if item is not _NOTHING]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lm_eval._lazy import lazy_exports
 from lm_eval.defaults import DEFAULT_MAX_LENGTH
-from lm_eval.models.batching import Collator, chunks
+from lm_eval.models.batching import Collator, Grouper, Reorderer, chunks, undistribute
 from lm_eval.models.conventions import LENGTH_NAMES, cut_at_stop, read_generation
 
 if TYPE_CHECKING:
@@ -32,11 +32,30 @@ __getattr__, __dir__ = lazy_exports(
 __all__ = [
     "DEFAULT_MAX_LENGTH",
     "Collator",
+    "Grouper",
+    "Reorderer",
     "chunks",
     "handle_stop_sequences",
+    "has_bos_prefix",
     "normalize_gen_kwargs",
     "postprocess_generated_text",
+    "undistribute",
 ]
+
+
+def has_bos_prefix(sequence: str, bos_str: str | Iterable[str] | None = None) -> bool:
+    """Whether a text begins with its beginning-of-text token, or with one of several."""
+    return bos_str is not None and sequence.startswith(
+        bos_str if isinstance(bos_str, str) else tuple(bos_str)
+    )
+
+
+def _add_special_kwargs(
+    add_special_tokens: bool | None, add_bos: bool | None = None
+) -> dict[str, bool]:
+    """What a tokenizer is told about special tokens: the first that was decided, if any."""
+    decided = add_bos if add_special_tokens is None else add_special_tokens
+    return {} if decided is None else {"add_special_tokens": decided}
 
 
 def handle_stop_sequences(until: str | list[str] | None, eos: str | None) -> list[str]:

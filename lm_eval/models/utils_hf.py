@@ -12,6 +12,7 @@ from lm_eval.models.huggingface.memory import release as clear_torch_cache
 from lm_eval.models.huggingface.stopping import StopStrings
 
 __all__ = [
+    "MultiTokenEOSCriteria",
     "clear_torch_cache",
     "configure_pad_token",
     "get_dtype",
@@ -43,3 +44,12 @@ def stop_sequences_criteria(
 ) -> list[StopStrings]:
     """What ends transformers' generation once a row's text holds a stop string."""
     return [StopStrings(tokenizer, stop_sequences, initial_decoder_input_length)]
+
+
+class MultiTokenEOSCriteria(StopStrings):
+    """The same for one stop string."""
+
+    def __init__(
+        self, sequence: str, tokenizer: Any, initial_decoder_input_length: int, batch_size: int
+    ) -> None:
+        super().__init__(tokenizer, [sequence], initial_decoder_input_length)

@@ -83,8 +83,7 @@ class TaskManager:
 
     def match_tasks(self, task_list: Iterable[str]) -> list[str]:
         """The known names that some patterns (`mmlu_*`) match."""
-        patterns = [task_list] if isinstance(task_list, str) else list(task_list)
-        return sorted({n for p in patterns for n in fnmatch.filter(self._index, p)})
+        return pattern_match(task_list, self._index)
 
     def search(self, text: str, *kinds: Kind) -> list[Entry]:
         """Everything of some kinds whose name holds a text; `pack:text` looks into a pack."""
@@ -237,6 +236,12 @@ class TaskManager:
         for item in self._build_all(task_list):
             nested |= _nested(item)
         return nested
+
+
+def pattern_match(patterns: str | Iterable[str], source_list: Iterable[str]) -> list[str]:
+    """The names that one or several patterns (`mmlu_*`) match, in the order of the alphabet."""
+    wanted = [patterns] if isinstance(patterns, str) else patterns
+    return sorted({name for pattern in wanted for name in fnmatch.filter(source_list, pattern)})
 
 
 def _of_kind(index: Index, *kinds: Kind) -> list[Entry]:

@@ -18,6 +18,7 @@ from lm_eval.models.utils import (
     postprocess_generated_text,
     stop_sequences_criteria,
 )
+from lm_eval.models.utils_hf import MultiTokenEOSCriteria
 from tests.huggingface.conftest import Make, ask, torch
 
 
@@ -107,3 +108,10 @@ def test_helpers_of_the_published_module(tokenizer: Any) -> None:
         "seed": 1,
     }
     assert postprocess_generated_text("hm </think> yes\nno", "\n", "</think>") == "yes"
+
+
+def test_generation_stops_at_the_string_that_an_older_class_names(tokenizer: Any) -> None:
+    rows = [tokenizer.encode(text) for text in ("Tom has three", "Tom has apples")]
+    ids = pad_and_concat(max(map(len, rows)), [torch.tensor(row) for row in rows], "left")
+    stop = MultiTokenEOSCriteria(" three", tokenizer, 0, 2)
+    assert stop(ids, None).tolist() == [True, False]

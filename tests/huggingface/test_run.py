@@ -50,12 +50,19 @@ def test_a_run_scores_what_the_numpy_model_scores(alone: Any) -> None:
     assert alone["usage"]["tokens_in"] == expected["usage"]["tokens_in"]
 
 
+def two_processes() -> list[str]:
+    """The command that starts what follows twice, as `accelerate launch` does for two GPUs.
+
+    (On a processor that starts one process, whatever it is told.)
+    """
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    return [*launcher, "--master_port", str(free_port())]
+
+
 def test_processes_started_together_share_the_work_and_give_one_result(
     alone: Any, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["--main_process_port", str(free_port()), "-m", "lm_eval", "run", "--model", "hf"]
+    command = [*two_processes(), "-m", "lm_eval", "run", "--model", "hf"]
     arguments = f"pretrained={WEIGHTS},dtype=float32,max_length={LONGEST}"
     command += ["--model_args", arguments, "--limit", "12"]
     command += ["--tasks", ",".join(TASKS), "--output_path", str(tmp_path / "out")]
@@ -72,14 +79,77 @@ def test_processes_started_together_share_the_work_and_give_one_result(
     assert 0 < results["usage"]["tokens_shared"] <= alone["usage"]["tokens_shared"]
     assert results["truncated_requests"] == alone["truncated_requests"] == {"demo_choice": 48}
     assert done.stdout.count("byte_perplexity") == 1  # one table
+    assert done.stderr.count("demo_choice: 24 requests are longer") == 2  # both had a half
+
+
+SCRIPT = """
+import accelerate
+from lm_eval.__main__ import cli_evaluate
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+
+
+@register_model("own_dist")
+class Own(LM):
+    def __init__(self, steps=1, batch_size=1, device="cuda", **kwargs):
+        super().__init__()
+        accelerator = accelerate.Accelerator()
+        if accelerator.num_processes > 1:
+            self.accelerator = accelerator
+            self._rank = accelerator.local_process_index
+            self._world_size = accelerator.num_processes
+        self.device, self.batch_size, self.steps = device, int(batch_size), steps
+
+    def loglikelihood(self, requests):
+        numbered = [(sum(map(ord, "".join(request.args))), request) for request in requests]
+        print("asked", len(requests), self.device, self.batch_size, self.steps, flush=True)
+        return [(-float(number * self.steps % 97), False) for number, _ in numbered]
+
+    def loglikelihood_rolling(self, requests):
+        pass
+
+    def generate_until(self, requests):
+        return [request.args[0].split()[-1] for request in requests]
+
+
+if __name__ == "__main__":
+    cli_evaluate()
+"""
+
+
+def test_a_script_with_a_class_of_its_own_runs_in_several_processes(tmp_path: Path) -> None:
+    """As research repositories have them: the class sets rank and size, the script hands over."""
+    script = tmp_path / "own.py"
+    script.write_text(SCRIPT)
+    options = ["--model", "own_dist", "--model_args", "steps=3", "--batch_size", "4"]
+    options += ["--device", "cpu", "--tasks", "demo_choice,demo_sums", "--limit", "9"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    found = []
+    for count, command in ((1, [sys.executable]), (2, two_processes())):
+        out = tmp_path / f"out{count}"
+        done = subprocess.run(
+            [*command, str(script), *options, "--output_path", str(out)],
+            capture_output=True, text=True, cwd=tmp_path, env=environment, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        told = sorted(line for line in done.stdout.splitlines() if line.startswith("asked"))
+        assert told == [f"asked {36 // count} cpu 4 3"] * count
+        (file,) = out.rglob("results_*.json")
+        found.append(json.loads(file.read_text())["results"])
+    assert found[0] == found[1]
+    wrong = subprocess.run(
+        [sys.executable, str(script), "--model", "own_dist", "--tasks", "demo_chioce"],
+        capture_output=True, text=True, cwd=tmp_path, env=environment, check=False,
+    )  # fmt: skip
+    assert wrong.returncode == 2
+    assert "demo_choice" in wrong.stderr
 
 
 def test_processes_that_hold_parts_of_a_model_ask_the_same_and_give_one_result(
     alone: Any, tmp_path: Path
 ) -> None:
     """Also the second time, when one of them has all answers and the others have none."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    command += ["--master_port", str(free_port()), "-m", "lm_eval", "run", "--model", "hf"]
+    command = [*two_processes(), "-m", "lm_eval", "run", "--model", "hf"]
     arguments = f"pretrained={WEIGHTS},dtype=float32,max_length={LONGEST},tp_plan=auto"
     command += ["--model_args", arguments, "--device", "cpu", "--limit", "12"]
     command += ["--tasks", "demo_choice", "--output_path", str(tmp_path / "out")]

@@ -19,7 +19,7 @@ from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.huggingface import arguments, loading
 from lm_eval.models.huggingface.arguments import unknown_argument
 from lm_eval.models.huggingface.encoding import TextEncoder
-from lm_eval.models.huggingface.processes import gather, launched_processes
+from lm_eval.models.huggingface.processes import launched_processes
 from lm_eval.models.huggingface.stopping import NumbersOnly, StopStrings
 from lm_eval.models.tokenizer import apply_chat_template
 
@@ -285,9 +285,6 @@ class HuggingFaceModel(TemplateLM):
 
     def all_gather(self, tensor: Tensor) -> Any:
         return tensor if self.world_size <= 1 else self.accelerator.gather(tensor)
-
-    def gather_object(self, obj: Any, dst: int = 0) -> list[Any] | None:
-        return gather(obj, self.rank, self.world_size, dst)
 
     def barrier(self) -> None:
         if self.world_size > 1:

@@ -6,8 +6,6 @@ import os
 from datetime import timedelta
 from typing import Any
 
-import torch
-
 
 def launched_processes() -> Any:
     """accelerate's view of the processes started together; None where this one is alone."""
@@ -18,12 +16,3 @@ def launched_processes() -> Any:
     # One process may work for hours longer than another; waiting for it is no fault.
     patience = InitProcessGroupKwargs(timeout=timedelta(weeks=52))
     return Accelerator(kwargs_handlers=[patience])
-
-
-def gather(obj: Any, rank: int, world_size: int, dst: int = 0) -> list[Any] | None:
-    """Every process's object, in order of rank, on process `dst`; None on the others."""
-    if world_size <= 1:
-        return [obj]
-    found: list[Any] | None = [None] * world_size if rank == dst else None
-    torch.distributed.gather_object(obj=obj, object_gather_list=found, dst=dst)
-    return found
