@@ -21,12 +21,15 @@ class EvalError(Exception):
     #: Where scoring failed: what each task had been answered by then, so that nothing is lost.
     answers: dict[str, list[dict[str, Any]]] | None = None
 
+    def __str__(self) -> str:  # that of a KeyError would be quoted
+        return Exception.__str__(self)
+
 
 class ConfigError(EvalError, ValueError):
     """A task, group or run configuration that cannot be used as written."""
 
 
-class UnknownNameError(EvalError, LookupError):
+class UnknownNameError(EvalError, KeyError, ValueError):
     """A name that nothing answers to: a task, model, metric, filter or column."""
 
 
@@ -44,6 +47,17 @@ class OutputError(EvalError, OSError):
 
 class StoreError(OutputError):
     """A store of answers that cannot be read or written."""
+
+
+def also_known_as(told: EvalError, error: Exception) -> EvalError:
+    """An error of ours about somebody's code that is caught by the name of theirs, too."""
+    if isinstance(told, type(error)):
+        return told
+    kinds = (type(told), type(error))
+    try:
+        return type(kinds[0].__name__, kinds, {"__module__": __name__})(*told.args)  # type: ignore[no-any-return]
+    except TypeError:  # one that is made otherwise
+        return told
 
 
 def at(path: str | Path, line: int | None = None) -> str:

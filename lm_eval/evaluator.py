@@ -28,6 +28,7 @@ from lm_eval.engine.store import AnswerStore
 from lm_eval.errors import EvalError
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import Interim
+from lm_eval.logs import setup_logging
 from lm_eval.models.create import create_model
 from lm_eval.models.identity import model_identity
 from lm_eval.preparation import (
@@ -111,7 +112,9 @@ def evaluate_tasks(
             write = folder.write_partial
             store.listener = Interim(tasks, chosen, store, seed, write, doubt, thinking).note
     requests = [request for task in tasks.values() for request in task.instances]
-    stages.timed("answer", list, answer(lm, requests, store, seed))
+    with stages("answer"):
+        answer(lm, requests, store, seed)
+    asked = 0 if store is None else _over_all(lm, store.written)
     used = describe_usage(lm)
     if used is None or getattr(lm, "rank", 0) != 0:
         return None  # one of several processes, and not the one that collects
@@ -123,8 +126,14 @@ def evaluate_tasks(
     results["timings"] = stages.seconds
     results.update(used)
     if store is not None:
-        results["answers"] = {"asked": store.written, "requests": len(requests)}
+        results["answers"] = {"asked": asked, "requests": len(requests)}
     return results
+
+
+def _over_all(lm: LM, count: int) -> int:
+    """A count summed over all processes, in the one that collects."""
+    every = [count] if getattr(lm, "world_size", 1) == 1 else lm.gather_object(count, dst=0)
+    return sum(every or ())
 
 
 @contextmanager
@@ -149,7 +158,10 @@ def open_store(run: RunConfig, lm: LM, folder: RunFolder | None) -> Iterator[Ans
     path = Path(path)
     with AnswerStore(path / ANSWERS if path.is_dir() else path, model_identity(run, lm)) as store:
         if run.fresh:
-            store.forget()
+            if getattr(lm, "rank", 0) == 0:
+                store.forget()
+            if getattr(lm, "world_size", 1) > 1:
+                lm.barrier()  # or one process would forget what another has just kept
         yield store
 
 
@@ -228,6 +240,8 @@ def simple_evaluate(
     requests costs less here than reading them back would. `data_dir` is a mirror that answers for
     the hub (docs/data.md).
     """
+    if verbosity is not None:
+        setup_logging(verbosity)
     run = RunConfig(
         model=model,
         model_args=model_args,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from lm_eval.api.model import LM
+from lm_eval.api.model import LM, TemplateLM
 from lm_eval.api.task import Task
+from lm_eval.config.generation import LENGTH_NAMES
 from lm_eval.config.run import RunConfig
 from lm_eval.data.draw import draw
 from lm_eval.errors import ConfigError, ModelError, suggestion
@@ -36,6 +38,7 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
     for name, task in tasks.items():
         if run.gen_kwargs and task.get_config("output_type") == "generate_until":
             task.set_config("generation_kwargs", run.gen_kwargs, update=True)
+            _tell_lengths(name, task, run.gen_kwargs)
         if run.predict_only:
             task.override_metric("bypass")
         # A task that sets 0 examples itself means it.
@@ -48,27 +51,50 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
         task.set_fewshot_seed(run.seed.fewshot)
 
 
-def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
-    """Refuse, before anything is asked, what this model or this run cannot do."""
-    if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
-        raise ModelError(
-            f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
-        )
+def _tell_lengths(name: str, task: Task, asked: Mapping[str, Any]) -> None:
+    """Say so where a length is asked for by a name that the task's own goes before."""
+    own = [n for n in LENGTH_NAMES if task.get_config("generation_kwargs").get(n) is not None]
+    for other in own[1:]:
+        if other in asked and own[0] not in asked:
+            logger.warning(
+                "%s: it sets %s, so %s is not looked at; give %s with --gen_kwargs.",
+                name,
+                own[0],
+                other,
+                own[0],
+            )
+
+
+def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
+    """Refuse settings of a run that its tasks do not allow, whichever model answers."""
     if run.cluster and not any(task.has_column(run.cluster) for task in tasks.values()):
         raise ConfigError(
             f"cluster: no task has documents with a column {run.cluster!r}; name one they have, "
             "or a template such as '{{passage}}'."
         )
     for name, task in tasks.items():
-        if "acc_tokens" in task.aggregation() and not hasattr(lm, "_encode_pair"):
-            raise ModelError(
-                f"task {name!r} asks for acc_tokens, and {type(lm).__name__} does not tell how it "
-                "cuts text into tokens; use acc_norm (characters) or acc_bytes."
-            )
         if getattr(task, "UNSAFE_CODE", False) and not run.confirm_run_unsafe_code:
             raise ConfigError(
                 f"task {name!r} runs code that the model writes. "
                 "Confirm with --confirm_run_unsafe_code if you accept that."
+            )
+
+
+def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
+    """Refuse, before anything is asked, what this model or this run cannot do."""
+    check_run(run, tasks)
+    if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
+        raise ModelError(
+            f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
+        )
+    if isinstance(lm, TemplateLM):
+        name = run.apply_chat_template
+        lm.named_template = lm.chat_template(name) if isinstance(name, str) else None
+    for name, task in tasks.items():
+        if "acc_tokens" in task.aggregation() and not hasattr(lm, "_encode_pair"):
+            raise ModelError(
+                f"task {name!r} asks for acc_tokens, and {type(lm).__name__} does not tell how it "
+                "cuts text into tokens; use acc_norm (characters) or acc_bytes."
             )
         if getattr(task, "MULTIMODAL", False) and not getattr(lm, "MULTIMODAL", False):
             raise ModelError(

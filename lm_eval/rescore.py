@@ -26,6 +26,7 @@ from lm_eval.evaluator import (
     task_hashes,
 )
 from lm_eval.preparation import (
+    check_run,
     chosen_documents,
     first_documents,
     load_tasks,
@@ -71,6 +72,7 @@ def rescore(source: str | Path, wanted: Changes) -> tuple[RunConfig, EvalResults
         raise OutputError(f"{path}: there is no such file or folder.")
     answered = _of_run(path, wanted) if _is_run(path) else _of_logs(path, wanted)
     run, loaded = answered.run, answered.loaded
+    check_run(run, loaded["tasks"])
     scores: dict[str, TaskScores] = {}
     for name, task in loaded["tasks"].items():
         scored = score(task, answered.numbers.get(name), answered.think_end_token)

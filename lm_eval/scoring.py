@@ -13,7 +13,7 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
-from lm_eval.errors import EvalError, whence
+from lm_eval.errors import EvalError, also_known_as, whence
 from lm_eval.filters.thinking import Thinking
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ def _measure(
     for place, (number, requests) in enumerate(zip(numbers, asked, strict=True)):
         answers = [request.filtered_resps[pipeline] for request in requests]
         try:
-            values = task.score_document(pipeline, requests[0].doc, answers)
+            values = task.score_document(pipeline, requests[0].doc, answers, _tokens(requests))
         except EvalError as error:
             raise type(error)(f"task {task.task_name!r}, document {number}: {error}") from error
         except Exception as error:
@@ -161,6 +161,12 @@ def _measure(
             raise failed(what, error) from error
         _add_row(columns, values, place)
     return columns
+
+
+def _tokens(requests: Sequence[Instance]) -> list[int] | None:
+    """The lengths of what was asked for, in tokens, where they were counted."""
+    counts = [request.tokens for request in requests if request.tokens is not None]
+    return counts if len(counts) == len(requests) else None
 
 
 def _add_row(columns: dict[str, list[Any]], values: Mapping[str, Any], place: int) -> None:
@@ -174,7 +180,7 @@ def _add_row(columns: dict[str, list[Any]], values: Mapping[str, Any], place: in
 
 def failed(what: str, error: Exception) -> EvalError:
     """An error in somebody's own function, told with the place it was called for."""
-    return EvalError(f"{what} failed: {whence(error)}")
+    return also_known_as(EvalError(f"{what} failed: {whence(error)}"), error)
 
 
 def _by_document(instances: Sequence[Instance]) -> dict[int, list[Instance]]:

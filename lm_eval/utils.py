@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from lm_eval._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from lm_eval.cli.logs import setup_logging as setup_logging
     from lm_eval.config.arguments import simple_parse_args_string as simple_parse_args_string
+    from lm_eval.logs import setup_logging as setup_logging
     from lm_eval.metrics.classification import weighted_f1_score as weighted_f1_score
     from lm_eval.metrics.documents import softmax as softmax
     from lm_eval.models.batching import Reorderer as Reorderer
@@ -54,7 +54,7 @@ __getattr__, __dir__ = lazy_exports(
         "regex_replace": "lm_eval.prompts.template",
         "sanitize_list": "lm_eval.results.serialise",
         "sanitize_model_name": "lm_eval.results.names",
-        "setup_logging": "lm_eval.cli.logs",
+        "setup_logging": "lm_eval.logs",
         "simple_parse_args_string": "lm_eval.config.arguments",
         "softmax": "lm_eval.metrics.documents",
         "weighted_f1_score": "lm_eval.metrics.classification",

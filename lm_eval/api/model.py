@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lm_eval.config.arguments import parse_arguments
@@ -138,15 +138,24 @@ class LM(abc.ABC):
 
         Processes that torch has connected, as `accelerate launch` does, need no more than this.
         """
-        connection: Any = sys.modules.get("torch.distributed")
-        if self.world_size <= 1 or connection is None or not connection.is_initialized():
+        connection = self._connection()
+        if connection is None:
             return [obj]
         found: list[Any] | None = [None] * self.world_size if self.rank == dst else None
         connection.gather_object(obj=obj, object_gather_list=found, dst=dst)
         return found
 
     def barrier(self) -> None:
-        return
+        """Wait until all processes have come here."""
+        connection = self._connection()
+        if connection is not None:
+            connection.barrier()
+
+    def _connection(self) -> Any:
+        """torch's module for processes that it has connected; None where this one is alone."""
+        found: Any = sys.modules.get("torch.distributed")
+        alone = self.world_size <= 1 or found is None or not found.is_initialized()
+        return None if alone else found
 
     @property
     def tokenizer_name(self) -> str:
@@ -198,6 +207,8 @@ class TemplateLM(LM):
 
     tokenizer: Any = None
     backend = "causal"
+    named_template: str | None = None
+    """The chat template that the run names, where the tokenizer has several."""
 
     @property
     @abc.abstractmethod
@@ -253,19 +264,20 @@ class TemplateLM(LM):
             return ""
         if chat_template is False or chat_template is None:
             return None
-        template = getattr(self.tokenizer, "chat_template", None)
-        if not isinstance(template, dict):
-            if isinstance(chat_template, str):
-                logger.warning(
-                    "The tokenizer has a single chat template; the name %r is ignored.",
-                    chat_template,
-                )
-            return template
-        name = chat_template if isinstance(chat_template, str) else "default"
-        if name not in template:
-            raise ModelError(
-                f"The tokenizer has no chat template named {name!r}. "
-                f"It has: {', '.join(sorted(template))}."
+        return choose_template(getattr(self.tokenizer, "chat_template", None), chat_template)
+
+
+def choose_template(templates: Any, wanted: bool | str) -> str | None:
+    """The chat template of that name, or the default one, of those that a tokenizer has."""
+    if not isinstance(templates, Mapping):
+        if isinstance(wanted, str):
+            logger.warning(
+                "The tokenizer has a single chat template; the name %r is ignored.", wanted
             )
-        chosen: str = template[name]
-        return chosen
+        return None if templates is None else str(templates)
+    name = wanted if isinstance(wanted, str) else "default"
+    if name not in templates:
+        raise ModelError(
+            f"the tokenizer has no chat template {name!r}; it has: {', '.join(sorted(templates))}."
+        )
+    return str(templates[name])

@@ -3,7 +3,7 @@
 An entry may be a `"module:object"` string: it is imported when first asked for, so listing the
 names of forty backends costs nothing. Packages add their own through entry points
 (`lm_eval.models`, `lm_eval.filters`, `lm_eval.metrics`, `lm_eval.aggregations`,
-`lm_eval.reductions`), read only when a name is not already known.
+`lm_eval.reductions`, `lm_eval.formats`), read only when a name is not already known.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ class Registry(Generic[T]):
         """Register an object under some names: as a decorator, or with `target=` at once."""
 
         def decorate(obj: T) -> T:
+            # What this package registers must not come later, and take a name back.
+            if not str(getattr(obj, "__module__", self._home)).startswith(self._home):
+                importlib.import_module(self._home)
             for name in names or (getattr(obj, "__name__", str(obj)),):
                 self._entries[name] = obj
             return obj

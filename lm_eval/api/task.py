@@ -300,8 +300,10 @@ class Task(abc.ABC):
         """The filter pipelines that look for an answer, and may find none."""
         return [pipeline.name for pipeline in self._filters if pipeline.extracts]
 
-    def score_document(self, pipeline: str, doc: Any, answers: Any) -> dict[str, Any]:
-        """One document's values under one filter pipeline."""
+    def score_document(
+        self, pipeline: str, doc: Any, answers: Any, tokens: Sequence[int] | None = None
+    ) -> dict[str, Any]:
+        """One document's values under one filter pipeline; `tokens` if they were counted."""
         return dict(self.process_results(doc, answers))
 
     def score_documents(

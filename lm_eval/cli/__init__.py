@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from lm_eval import __version__
 from lm_eval.cli import fetch, ls, packs, reproduce, resume, run, score, show, validate
-from lm_eval.cli.logs import setup_logging
 from lm_eval.errors import EvalError, suggestion
+from lm_eval.logs import setup_logging
 
 COMMANDS = {
     "run": run,

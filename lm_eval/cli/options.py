@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 
@@ -95,3 +96,9 @@ def boolean(text: str) -> bool:
     if lowered in ("false", "0", "no", "off"):
         return False
     raise argparse.ArgumentTypeError(f"expected true or false, not {text!r}")
+
+
+def launched_rank() -> int:
+    """Which of several processes this is, started together; 0 where it is alone."""
+    together = int(os.environ.get("WORLD_SIZE") or 1) > 1
+    return int(os.environ.get("RANK") or 0) if together else 0

@@ -108,4 +108,6 @@ def _published_settings(results: Mapping[str, Any], file: Path) -> dict[str, Any
         "system_instruction": results.get("system_instruction"),
         "apply_chat_template": bool(results.get("chat_template")),
     }
+    if settings["apply_chat_template"]:
+        settings["fewshot_as_multiturn"] = bool(results.get("fewshot_as_multiturn"))
     return settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,9 @@ from lm_eval.cli.options import (
     add_uncertainty,
     add_verbosity,
     include_paths,
+    launched_rank,
 )
+from lm_eval.logs import setup_logging
 
 if TYPE_CHECKING:
     from lm_eval.config.run import RunConfig
@@ -109,7 +110,13 @@ def execute(arguments: argparse.Namespace) -> int:
     if given["include_path"] is None:
         del given["include_path"]
     config = getattr(arguments, "config", None)
-    run_and_report(RunConfig.from_file(config, **given) if config else RunConfig(**given))
+    run = RunConfig.from_file(config, **given) if config else RunConfig(**given)
+    if run.verbosity is not None:
+        setup_logging(run.verbosity)
+    run_and_report(run)
+    connection = sys.modules.get("torch.distributed")
+    if connection is not None and connection.is_initialized():
+        connection.destroy_process_group()  # or a process may be aborted while it ends
     return 0
 
 
@@ -140,7 +147,7 @@ def run_and_save(
         trackers.log(results, None, None)
         return results
     folder = RunFolder.of(run.output_path, model_name(run))
-    if int(os.environ.get("RANK", "0")) > 0:  # one of several processes; the first has the folder
+    if launched_rank() > 0:  # one of several processes; the first has the folder
         return run_evaluation(run, folder=folder)
     check_writable(run.output_path)
     with folder.held(), answers_kept(folder.path):

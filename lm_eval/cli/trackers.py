@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lm_eval.cli.options import launched_rank
 from lm_eval.errors import ConfigError
 from lm_eval.results.provenance import model_name
 
@@ -25,7 +26,7 @@ class Trackers:
         self._hub: Any = None
         self._model = model_name(run)
         asked_for = run.wandb_args or run.trackio_args or run.hf_hub_log_args
-        if not asked_for or int(os.environ.get("RANK", "0")) > 0:  # the first of several tells
+        if not asked_for or launched_rank() > 0:  # the first of several tells
             return
         from lm_eval.loggers import EvaluationTracker, TrackioLogger, WandbLogger
 

@@ -31,6 +31,8 @@ NAMES = (
     "eos_token_id", "eos_token_ids", "reasoning_effort", "response_format", "think_end_token",
     "enable_thinking", "chat_template_kwargs", "extra_body",
 )  # fmt: skip
+LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+"""What the greatest length of an answer is called; of several the first counts."""
 ALIKE = 0.85
 """How much like a known name one must be to count as misspelt."""
 

@@ -129,6 +129,7 @@ class RunConfig:
     metadata: Any = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._given = {"model_args": self.model_args, "gen_kwargs": self.gen_kwargs}
         for name in _TABLES:
             setattr(self, name, self._table(name))
         if doubt := misspelt(self.gen_kwargs):
@@ -151,6 +152,13 @@ class RunConfig:
         if self.trust_remote_code:
             self.model_args = {**self.model_args, "trust_remote_code": True}
 
+    def as_given(self, name: str) -> Any:
+        """Arguments as they were given, in one text or none at all, but never with a secret."""
+        given, read = self._given[name], getattr(self, name)
+        if given is None or (isinstance(given, str) and not SECRETS & read.keys()):
+            return given
+        return {key: value for key, value in read.items() if key not in SECRETS}
+
     def _table(self, name: str) -> dict[str, Any]:
         value = getattr(self, name)
         try:
@@ -166,7 +174,9 @@ class RunConfig:
         for name in ("limit", "sample"):
             if getattr(self, name) is None:
                 continue
-            setattr(self, name, number := _number(name, getattr(self, name)))
+            given = getattr(self, name)
+            number = given if type(given) is int else _number(name, given)
+            setattr(self, name, number)
             if number <= 0:
                 raise ConfigError(
                     f"{name} must be positive, not {number:g}: a number of documents, "

@@ -42,6 +42,8 @@ def fingerprint(split: Any) -> str:
     streams = _Streams()
     if isinstance(split, TableRows):
         _feed_table(streams, split.table)
+    elif isinstance(split, Rows):
+        streams.values("", list(split))
     elif hasattr(split, "with_format"):  # a `datasets.Dataset`, perhaps a selection from one
         _feed_table(streams, split.with_format("arrow")[:])
     else:

@@ -56,10 +56,12 @@ class QuickDataset(datasets.Dataset):  # type: ignore[misc]
             return None
         if not is_plain(made_table.schema):
             return None
-        # A column that was there before keeps its type: the library turns new values into it.
+        # A column that was there before keeps its type: the library turns new values into it. One
+        # that the function has taken out of the document is gone.
         kept = (
             _alike(made_table.schema.field(name).type, self.data.schema.field(name).type)
             for name in self.column_names
+            if name in columns
         )
         return made_table if all(kept) else None
 

@@ -14,7 +14,23 @@ Doc = dict[str, Any]
 _STRIDE = 1024
 
 
-class Rows(Sequence[Doc]):
+class _LikeDataset(Sequence[Doc]):
+    """Documents that become a `datasets.Dataset` where somebody asks for what only that can do."""
+
+    column_names: list[str]
+
+    @property
+    def features(self) -> dict[str, None]:
+        """The column names, as keys: what code written for `datasets.Dataset` looks for."""
+        return dict.fromkeys(self.column_names)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(as_dataset(self), name)
+
+
+class Rows(_LikeDataset):
     """A list of documents that all have the same columns; what a row lacks is None."""
 
     def __init__(self, rows: Sequence[Doc]) -> None:
@@ -22,16 +38,15 @@ class Rows(Sequence[Doc]):
         self.column_names = list(columns)
         self._rows = [{name: row.get(name) for name in columns} for row in rows]
 
-    @property
-    def features(self) -> dict[str, None]:
-        """The column names, as keys: what code written for `datasets.Dataset` looks for."""
-        return dict.fromkeys(self.column_names)
-
     @overload
     def __getitem__(self, index: int) -> Doc: ...
     @overload
     def __getitem__(self, index: slice) -> list[Doc]: ...
-    def __getitem__(self, index: int | slice) -> Doc | list[Doc]:
+    @overload
+    def __getitem__(self, index: str) -> list[Any]: ...
+    def __getitem__(self, index: int | slice | str) -> Doc | list[Any]:
+        if isinstance(index, str):
+            return [row[index] for row in self._rows]
         return self._rows[index]
 
     def __len__(self) -> int:
@@ -41,7 +56,7 @@ class Rows(Sequence[Doc]):
         return iter(self._rows)
 
 
-class TableRows(Sequence[Doc]):
+class TableRows(_LikeDataset):
     """The rows of an Arrow table, made into dictionaries when they are looked at.
 
     Only for tables of plain values, where the dictionaries are those `datasets` would give
@@ -51,17 +66,18 @@ class TableRows(Sequence[Doc]):
     def __init__(self, table: Any, dataset: Any = None) -> None:
         self.table = table
         self.dataset = dataset
-        self.column_names: list[str] = list(table.column_names)
-
-    @property
-    def features(self) -> dict[str, None]:
-        return dict.fromkeys(self.column_names)
+        self.column_names = list(table.column_names)
 
     @overload
     def __getitem__(self, index: int) -> Doc: ...
     @overload
     def __getitem__(self, index: slice) -> list[Doc]: ...
-    def __getitem__(self, index: int | slice) -> Doc | list[Doc]:
+    @overload
+    def __getitem__(self, index: str) -> list[Any]: ...
+    def __getitem__(self, index: int | slice | str) -> Doc | list[Any]:
+        if isinstance(index, str):
+            column: list[Any] = self.table.column(index).to_pylist()
+            return column
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = index + len(self) if index < 0 else index
@@ -95,7 +111,7 @@ def as_dataset(split: Any) -> Any:
 
 def without_library(split: Any) -> Any:
     """The same rows without the library's cost for each, where it would not change their values."""
-    if not hasattr(split, "with_format") or not hasattr(split, "features"):
+    if isinstance(split, _LikeDataset) or not hasattr(split, "with_format"):
         return split
     shown = split.format
     if shown["type"] is not None or list(shown["columns"]) != split.column_names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -21,7 +21,7 @@ class Origin:
     revision: str | None = None
 
 
-class Splits(Mapping[str, Any]):
+class Splits(MutableMapping[str, Any]):
     """Splits by name. A large training split costs nothing until examples are drawn from it."""
 
     def __init__(self, origin: Origin, readers: Mapping[str, Callable[[], Any]]) -> None:
@@ -38,6 +38,15 @@ class Splits(Mapping[str, Any]):
         if split not in self._read:
             self._read[split] = self._readers[split]()
         return self._read[split]
+
+    def __setitem__(self, split: str, rows: Any) -> None:
+        """Put other rows in the place of a split, as people do who look at a few documents."""
+        self._readers[split] = lambda: rows
+        self._read[split] = rows
+
+    def __delitem__(self, split: str) -> None:
+        del self._readers[split]
+        self._read.pop(split, None)
 
     def __contains__(self, split: object) -> bool:
         return split in self._readers  # without reading it

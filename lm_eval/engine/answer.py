@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.model import CacheHook
-from lm_eval.engine.keys import note_digests, request_keys
+from lm_eval.engine.keys import note_digests, prompts_hash, request_keys
 from lm_eval.engine.store import MISSING, AnswerStore
-from lm_eval.errors import EvalError, ModelError
+from lm_eval.errors import EvalError, ModelError, also_known_as
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -30,8 +30,8 @@ def answer(
     requests: Sequence[Instance],
     store: AnswerStore | None = None,
     seed: object = None,
-) -> Iterator[str]:
-    """Ask all requests of one kind together, each as often as it has repeats; name the kind done.
+) -> None:
+    """Ask all requests of one kind together, each as often as it has repeats.
 
     With a store, only what it lacks is asked, and every answer is in it the moment the model
     reports it; requests are known there by their digests. `seed` is what sampled answers belong to.
@@ -50,7 +50,6 @@ def answer(
             answers = _obtain(lm, kind, asked, store, keys)
         for request, given in zip(asked, answers, strict=True) if answers is not None else ():
             request.resps.append(given)
-        yield kind
 
 
 def _ask_share(
@@ -61,7 +60,8 @@ def _ask_share(
     keys: list[bytes | None] | None,
 ) -> list[Any] | None:
     """Ask this process's share, a stretch of neighbours; the first process gets all answers."""
-    bounds = [len(asked) * rank // lm.world_size for rank in range(lm.world_size + 1)]
+    _check_alike(lm, asked)
+    bounds = [_between_requests(asked, rank, lm.world_size) for rank in range(lm.world_size + 1)]
     mine = slice(bounds[lm.rank], bounds[lm.rank + 1])
     failure: EvalError | None = None
     answers: list[Any] = []
@@ -69,6 +69,7 @@ def _ask_share(
         answers = _obtain(lm, kind, asked[mine], store, keys and keys[mine])
     except EvalError as error:  # the others wait for this share: they must hear of it
         failure = error
+        logger.error("process %d: %s (The others finish their shares.)", lm.rank, error)
     gathered = lm.gather_object((answers, failure and str(failure)), dst=0)
     if failure is not None:
         raise failure
@@ -83,6 +84,29 @@ def _ask_share(
         if problem:
             raise ModelError(f"process {rank}: {problem}")
     return [given for share, _ in gathered for given in share]
+
+
+def _between_requests(asked: Sequence[Instance], rank: int, processes: int) -> int:
+    """Where a process's share begins: repeats of one request are not parted, as they are numbered
+    by their order.
+    """
+    place = len(asked) * rank // processes
+    while 0 < place < len(asked) and asked[place] is asked[place - 1]:
+        place -= 1
+    return place
+
+
+def _check_alike(lm: LM, asked: Sequence[Instance]) -> None:
+    """Refuse shares of different wholes: the answers would get to other requests' places."""
+    note_digests(request for request in asked if request.digest is None)
+    found = lm.gather_object((prompts_hash(asked), len(asked)), dst=0)
+    if found is not None and len(set(found)) > 1:
+        tasks = ", ".join(sorted({str(request.task_name) for request in asked}))
+        raise ModelError(
+            f"the processes have made different requests ({tasks}): something in a task differs "
+            "from process to process, such as the order of a set or an unseeded draw. Sort it or "
+            "seed it, start the processes with PYTHONHASHSEED=0, or run one."
+        )
 
 
 def _obtain(
@@ -258,14 +282,19 @@ def _ask(lm: LM, kind: str, asked: list[Instance]) -> list[Any]:
     except EvalError:
         raise
     except Exception as error:
-        raise ModelError(f"{model} failed: {type(error).__name__}: {error}") from error
-    if not isinstance(answers, (list, tuple)):
+        told = ModelError(f"{model} failed: {type(error).__name__}: {error}")
+        raise also_known_as(told, error) from error
+    if not isinstance(answers, Iterable) or isinstance(answers, (str, Mapping)):
         raise ModelError(f"{model} must return a list of answers, not {type(answers).__name__}.")
+    answers = [_as_python(answer) for answer in answers]
     if len(answers) != len(asked):
         raise ModelError(
             f"{model} gave {len(answers)} answers to {len(asked)} requests; "
             "it must return one for each, in order."
         )
+    if kind == "generate_until" and (lost := answers.count(None)):
+        logger.warning("%s gave no answer to %d requests; they count as empty.", model, lost)
+        answers = ["" if answer is None else answer for answer in answers]
     shape = _SHAPES[kind]
     for request, answer in zip(asked, answers, strict=True):
         if not shape(answer):
@@ -273,7 +302,18 @@ def _ask(lm: LM, kind: str, asked: list[Instance]) -> list[Any]:
                 f"{model} answered {answer!r} to a request of task {request.task_name!r}, document "
                 f"{request.doc_id}; it must give {_EXPECTED[kind]}."
             )
-    return list(answers)
+    return answers
+
+
+def _as_python(answer: Any) -> Any:
+    """An answer with tensors of one number as that number."""
+    if type(answer) is tuple and len(answer) == 2:
+        value, greedy = answer
+        plain = type(value) is float or isinstance(value, Real)
+        return answer if plain else (_as_python(value), greedy)
+    if isinstance(answer, (str, Real)) or getattr(answer, "ndim", None) != 0:
+        return answer
+    return answer.item()
 
 
 _EXPECTED = {

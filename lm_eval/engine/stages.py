@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Stages:
@@ -24,7 +20,3 @@ class Stages:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-    def timed(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        with self(name):
-            return function(*args, **kwargs)

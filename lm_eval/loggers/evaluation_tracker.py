@@ -11,8 +11,9 @@ from typing import Any
 
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.errors import ConfigError, OutputError
-from lm_eval.results.files import save
-from lm_eval.results.names import sanitize_model_name
+from lm_eval.results.files import atomic_file, save
+from lm_eval.results.names import file_name, name_of_weights, sanitize_model_name
+from lm_eval.results.sample_log import write_log
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +37,8 @@ class GeneralConfigTracker:
         fewshot_as_multiturn: bool = False,
     ) -> None:
         given = parse_arguments(model_args) if isinstance(model_args, str) else model_args
-        keys = ("peft", "delta", "pretrained", "model", "path", "engine")
         self.model_source = model_source
-        self.model_name = next((str(given[key]) for key in keys if key in given), model_source)
+        self.model_name = name_of_weights(given) or model_source
         self.system_instruction = system_instruction
         self.chat_template = chat_template
         self.fewshot_as_multiturn = fewshot_as_multiturn
@@ -74,6 +74,8 @@ class EvaluationTracker:
         self.leaderboard_url, self.point_of_contact = leaderboard_url, point_of_contact
         self.gated_repo = gated
         self.api: Any = None
+        self._saved: Path | None = None
+        """The results that were written without samples, last."""
         if push_results_to_hub or push_samples_to_hub:
             if not token:
                 raise ConfigError(
@@ -101,11 +103,17 @@ class EvaluationTracker:
             return None
         name = self.general_config_tracker.model_name
         written = save(results, self.output_path, name, samples)
+        self._saved = written if samples is None else None
         self.push(written, samples is not None, name)
         return written
 
     def save_results_samples(self, task_name: str, samples: Sequence[Mapping[str, Any]]) -> None:
-        """Nothing is left to do: samples are written with the results they belong to."""
+        """Write a task's samples beside the results, unless they were written with them."""
+        if self._saved is not None:
+            stamp = self._saved.stem.rpartition("_")[2]
+            file = self._saved.with_name(f"samples_{file_name(task_name)}_{stamp}.jsonl")
+            with atomic_file(file) as opened:
+                write_log(opened, samples, "jsonl")
 
     def recreate_metadata_card(self) -> None:
         """Let the data viewer of the hub find the latest results and samples."""

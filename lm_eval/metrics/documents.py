@@ -91,9 +91,12 @@ def score_multiple_choice(
     choices: Sequence[str],
     gold: Any,
     wanted: Collection[str],
+    tokens: Sequence[int] | None = None,
 ) -> Values:
     """One document's values; see `score_choices`."""
-    columns = score_choices([answers], [choices], [gold], wanted)
+    columns = score_choices(
+        [answers], [choices], [gold], wanted, None if tokens is None else [tokens]
+    )
     return {name: column[0] for name, column in columns.items()}
 
 

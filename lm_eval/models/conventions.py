@@ -17,6 +17,7 @@ import numpy as np
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import move_spaces, split_pair
+from lm_eval.config.generation import LENGTH_NAMES
 from lm_eval.errors import ModelError
 
 __all__ = [
@@ -35,11 +36,10 @@ __all__ = [
     "room_before",
     "split_pair",
     "stream",
+    "task_of",
 ]
 
 Window = tuple[list[int], list[int]]
-
-LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,11 @@ def read_generation(settings: Mapping[str, Any], max_gen_toks: int) -> Generatio
     )
 
 
+def task_of(request: Instance) -> str:
+    """The name of a request's task; people also ask with objects that have nothing but `args`."""
+    return str(getattr(request, "task_name", None))
+
+
 def keep_end(tokens: list[int], room: int) -> list[int]:
     """Shorten a context to the end that fits."""
     return tokens[-room:] if room > 0 else []
@@ -166,22 +171,22 @@ def room_before(settings: Generation, max_length: int, request: Instance) -> int
     room = max_length - settings.max_gen_toks
     if room < 1:
         raise ModelError(
-            f"task {request.task_name!r}: max_gen_toks={settings.max_gen_toks} leaves no room for "
+            f"task {task_of(request)!r}: max_gen_toks={settings.max_gen_toks} leaves no room for "
             f"a context: the model reads at most {max_length} tokens. Ask for shorter answers: "
             "--gen_kwargs max_gen_toks=…"
         )
     return room
 
 
-def answered_before(asking: Sequence[Instance], cut: Instance | None = None) -> int:
-    """How many repeats of a prompt have answers already, in a store or from another process.
+def answered_before(asking: Sequence[Instance]) -> int:
+    """How many repeats of a prompt have answers already, in a store: the first ones.
 
     Each repeat is drawn with random numbers of its own, so those that are left must not begin again
-    with the first ones'. Of `cut`, the missing repeats are those that come later.
+    with the first ones'.
     """
     here = Counter(map(id, asking))
-    others = {id(request): request for request in asking if request is not cut}
-    return sum(max(0, (r.repeats or 1) - here[key]) for key, r in others.items())
+    every = {id(request): request for request in asking}
+    return sum(max(0, (getattr(r, "repeats", None) or 1) - here[key]) for key, r in every.items())
 
 
 def stream(seed: int, text: str, settings: Generation, repeat: int) -> np.random.Generator:

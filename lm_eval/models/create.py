@@ -36,6 +36,8 @@ def create_model(run: RunConfig) -> LM:
     extras = {k: v for k, v in extras.items() if v is not None and k not in run.model_args}
     _check_arguments(run.model, make, run.model_args)
     accepted = _accepted(make, extras)
+    if "seed" in _parameters(make)[0] and "seed" not in run.model_args:
+        accepted |= {} if run.seed.torch is None else {"seed": run.seed.torch}
     try:
         return make.create_from_arg_obj(run.model_args, accepted)
     except EvalError:

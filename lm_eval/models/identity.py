@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from lm_eval.api.model import LM
 from lm_eval.config.run import SECRETS, RunConfig
-from lm_eval.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 #: Arguments that change the speed and not the answer.
 _SPEED = {
@@ -31,6 +33,8 @@ _SPEED = {
 }
 #: Of a folder's many files, so many are looked at, the largest first.
 _MOST_FILES = 1000
+#: Of each of a live model's weights, so many numbers are looked at.
+_NUMBERS = 64
 #: Of a file longer than this, so many blocks of so many bytes are read, first and last included:
 #: weights that were trained on differ everywhere.
 _SMALL, _BLOCKS, _BLOCK = 1 << 20, 32, 1 << 16
@@ -39,12 +43,18 @@ _SMALL, _BLOCKS, _BLOCK = 1 << 20, 32, 1 << 16
 def model_identity(run: RunConfig, lm: LM) -> str:
     """The model's identity as one line of JSON."""
     own = lm.identity() if hasattr(lm, "identity") else None
+    if own is not None and isinstance(run.model, str):
+        # The run's seed, which belongs to drawn answers alone, or among the arguments.
+        own = {name: value for name, value in own.items() if name != "seed"}
     if not isinstance(run.model, str) and own is None:
-        raise ConfigError(
-            f"answers cannot be kept for a {type(lm).__name__} object: nothing tells it from "
-            "another of its class. Give the class a method `identity` that returns a dictionary "
-            "of what it is made of, or pass the model by name and arguments."
-        )
+        own = {"weights": weights_of(getattr(lm, "model", None))}
+        if own["weights"] is None:
+            logger.warning(
+                "Answers are kept for every %s object alike: nothing tells one from another. Use "
+                "another file for another model, or give the class a method `identity` that "
+                "returns a dictionary of what it is made of.",
+                type(lm).__name__,
+            )
     arguments = {k: v for k, v in run.model_args.items() if k not in _SPEED | SECRETS}
     described = {
         "model": run.model if isinstance(run.model, str) else None,
@@ -55,6 +65,21 @@ def model_identity(run: RunConfig, lm: LM) -> str:
         "own": own,
     }
     return json.dumps(described, sort_keys=True, default=str)
+
+
+def weights_of(module: Any) -> str | None:
+    """What tells a live model's weights from others: some numbers of each, since training changes
+    them all. None for what has none.
+    """
+    parameters = getattr(module, "named_parameters", None)
+    if parameters is None:
+        return None
+    digest = hashlib.sha256()
+    for name, weight in parameters():
+        flat = weight.detach().flatten()
+        some = flat[:: max(1, flat.numel() // _NUMBERS)]
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} {some.tolist()}".encode())
+    return digest.hexdigest()
 
 
 def fingerprint(path: Any) -> list[list[Any]] | None:

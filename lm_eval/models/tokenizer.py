@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lm_eval.api.model import choose_template
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window, move_spaces, split_pair
 
@@ -87,18 +88,7 @@ class Tokenizer:
     def choose_template(self, chosen: bool | str) -> None:
         """Take one of several templates by name."""
         if isinstance(chosen, str) and self._full is not None:
-            self._full.chat_template = named_template(self._full.chat_template, chosen)
-
-
-def named_template(templates: Any, name: str) -> Any:
-    """The template called `name`, where a tokenizer has several."""
-    if not isinstance(templates, Mapping):
-        raise ModelError(f"this tokenizer has one chat template, and none called {name!r}.")
-    if name not in templates:
-        raise ModelError(
-            f"this tokenizer has no chat template {name!r}; it has {', '.join(templates)}."
-        )
-    return templates[name]
+            self._full.chat_template = choose_template(self._full.chat_template, chosen)
 
 
 def apply_chat_template(

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lm_eval._lazy import lazy_exports
+from lm_eval.config.generation import LENGTH_NAMES
 from lm_eval.defaults import DEFAULT_MAX_LENGTH
 from lm_eval.models.batching import Collator, Grouper, Reorderer, chunks, undistribute
-from lm_eval.models.conventions import LENGTH_NAMES, cut_at_stop, read_generation
+from lm_eval.models.conventions import cut_at_stop, read_generation
 
 if TYPE_CHECKING:
     from lm_eval.models.utils_hf import clear_torch_cache as clear_torch_cache

@@ -251,11 +251,11 @@ def apply_format(values: Values, asked: str | None) -> dict[str, Any]:
     `formats:` may be a name, a table with `type` and overrides, or several of them by name, of
     which the first is the default.
     """
-    declared = _declared(values.get("formats"))
-    name = asked or next(iter(declared), None)
+    offered = declared(values.get("formats"))
+    name = asked or next(iter(offered), None)
     if name is None:
         return dict(values)
-    overrides = declared.get(name) or {}
+    overrides = offered.get(name) or {}
     kind = overrides.get("type", name)
     make = format_registry.get(kind)
     known, types = [f.name for f in fields(make)], field_types(make)
@@ -273,13 +273,14 @@ def apply_format(values: Values, asked: str | None) -> dict[str, Any]:
     return {**values, **chosen.apply(values)}
 
 
-def _declared(formats: Any) -> dict[str, dict[str, Any]]:
+def declared(formats: Any) -> dict[str, dict[str, Any]]:
+    """The formats that a task file names, each with the fields it sets."""
     if formats is None:
         return {}
     if isinstance(formats, str):
         return {formats: {}}
     if isinstance(formats, list):
-        return {k: v for item in formats for k, v in _declared(item).items()}
+        return {k: v for item in formats for k, v in declared(item).items()}
     if not isinstance(formats, Mapping):
         raise ConfigError(f"formats must be a name or a table, not {formats!r}.")
     if "type" in formats:

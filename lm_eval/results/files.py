@@ -46,8 +46,8 @@ def save(
 ) -> Path:
     """Write `results_<time>.json`, and `samples_<task>_<time>.jsonl` where samples are given.
 
-    A path ending in .json names the results file itself; any other is a folder, in which the
-    model has a folder of its own.
+    A path ending in .json says what the results file begins with, `<name>_<time>.json`; any other
+    is a folder, in which the model has a folder of its own.
     """
     path = Path(output_path)
     stamp = datetime.now().isoformat().replace(":", "-")

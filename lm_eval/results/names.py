@@ -1,13 +1,21 @@
-"""Names as files can spell them."""
+"""What a model is called, and names as files can spell them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 #: Bytes of a name within a file's, which may have 255 with all that is put around it.
 LONGEST = 180
+
+
+def name_of_weights(model_args: Mapping[str, Any]) -> str | None:
+    """What a model is called by its arguments: the weights it was given."""
+    keys = ("peft", "delta", "pretrained", "model", "path", "engine")
+    return next((str(model_args[key]) for key in keys if key in model_args), None)
 
 
 def sanitize_model_name(model_name: str) -> str:

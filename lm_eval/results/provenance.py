@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from lm_eval.api.model import LM
 from lm_eval.api.usage import Usage
-from lm_eval.config.run import SECRETS, RunConfig
+from lm_eval.config.run import RunConfig
 from lm_eval.results.environment import describe_environment, describe_tokenizer
-from lm_eval.results.names import sanitize_model_name
+from lm_eval.results.names import name_of_weights, sanitize_model_name
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.serialise import hash_string
 
@@ -76,18 +76,23 @@ def describe_settings(run: RunConfig) -> EvalResults:
 
 def model_name(run: RunConfig) -> str:
     """What the model is called: the weights it was given, else the backend or class."""
-    for key in ("peft", "delta", "pretrained", "model", "path", "engine"):
-        if key in run.model_args:
-            return str(run.model_args[key])
-    return run.model if isinstance(run.model, str) else type(run.model).__name__
+    return name_of_weights(run.model_args) or _label(run)
+
+
+def _label(run: RunConfig) -> str:
+    """The backend; of a model given as an object where it came from, or its class."""
+    if isinstance(run.model, str):
+        return run.model
+    source = getattr(getattr(run.model, "config", None), "_name_or_path", None)
+    return str(source) if source else type(run.model).__name__
 
 
 def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
     info = lm.get_model_info() if lm is not None and hasattr(lm, "get_model_info") else {}
     sizes = getattr(lm, "batch_sizes", {})
     return {
-        "model": run.model if isinstance(run.model, str) else type(run.model).__name__,
-        "model_args": {k: v for k, v in run.model_args.items() if k not in SECRETS},
+        "model": _label(run),
+        "model_args": run.as_given("model_args"),
         **info,
         "batch_size": run.batch_size,
         "batch_sizes": list(sizes.values()) if isinstance(sizes, dict) else [],
@@ -96,7 +101,7 @@ def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
         "limit": run.limit,
         **({"sample": run.sample, "sample_seed": run.sample_seed} if run.sample else {}),
         "bootstrap_iters": run.bootstrap_iters,
-        "gen_kwargs": run.gen_kwargs,
+        "gen_kwargs": run.as_given("gen_kwargs"),
         "random_seed": run.seed.random,
         "numpy_seed": run.seed.numpy,
         "torch_seed": run.seed.torch,

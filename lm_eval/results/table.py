@@ -28,11 +28,10 @@ def make_table(
     Intervals, and documents in which no answer was found, get a column where there are any.
     """
     rows = result_dict[column]
-    depths, ordered = _hierarchy(result_dict.get("group_subtasks", {}), rows)
+    ordered = _hierarchy(result_dict.get("group_subtasks", {}), rows)
     more = _more_headers(result_dict, rows)
     lines: list[list[str]] = []
-    for key in sorted(rows) if sort_results else ordered:
-        depth = depths.get(key, 0)
+    for key, depth in sorted(dict(ordered).items()) if sort_results else ordered:
         alias = rows[key].get("alias", key)
         name = f"{' ' * depth}- {alias}" if depth else alias
         lines += _lines(name, key, result_dict, rows[key], more)
@@ -107,15 +106,18 @@ def _number(value: Any) -> str:
 
 def _hierarchy(
     group_subtasks: Mapping[str, Sequence[str]], rows: Mapping[str, Any]
-) -> tuple[dict[str, int], list[str]]:
-    """How deep each row stands, and the rows in reading order: groups, then their children."""
-    depths: dict[str, int] = {}
-    ordered: list[str] = []
+) -> list[tuple[str, int]]:
+    """The rows in reading order, groups, then their children, and how deep each stands.
+
+    A task of several groups has a row in each.
+    """
+    seen: set[str] = set()
+    ordered: list[tuple[str, int]] = []
 
     def visit(name: str, depth: int) -> None:
-        depths[name] = depth
+        seen.add(name)
         if name in rows:
-            ordered.append(name)
+            ordered.append((name, depth))
         for child in sorted(group_subtasks.get(name, ())):
             visit(child, depth + 1)
 
@@ -123,4 +125,4 @@ def _hierarchy(
     for name in sorted(group_subtasks):
         if name not in children:
             visit(name, 0)
-    return depths, ordered + sorted(name for name in rows if name not in depths)
+    return ordered + sorted((name, 0) for name in rows if name not in seen)

@@ -339,6 +339,8 @@ def _python_task(make: Any, values: dict[str, Any]) -> Task:
     if not callable(make):
         raise ConfigError(f"class: {make!r} is not a class; write `class: !function file.Name`.")
     takes_config = "config" in inspect.signature(make.__init__).parameters
-    task: Task = make(config=values) if takes_config else make()
+    # The class stands in its own configuration, where those written for the published harness
+    # remove it.
+    task: Task = make(config={**values, "class": make}) if takes_config else make()
     task.config.task = values["task"]
     return task

@@ -28,6 +28,7 @@ from lm_eval.errors import ConfigError, at, suggestion
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.fewshot import SAMPLER_REGISTRY
+from lm_eval.prompts.formats import declared
 from lm_eval.prompts.template import env
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
@@ -114,7 +115,8 @@ class _Checker:
             self._say(
                 str(file.path), "has nothing to evaluate: set test_split or validation_split."
             )
-        if values.get("output_type") == "multiple_choice" and not values.get("doc_to_choice"):
+        choices = any(values.get(key) for key in ("doc_to_choice", "use_prompt"))
+        if values.get("output_type") == "multiple_choice" and not choices:
             self._say(file.where("output_type"), "multiple_choice needs doc_to_choice.")
         for key in _TEMPLATES:
             self._template(file.where(key), key, values.get(key))
@@ -184,12 +186,13 @@ class _Checker:
 
     def _formats(self, file: YamlFile, given: Any) -> None:
         where = file.where("formats")
-        names = [given] if isinstance(given, str) else []
-        if isinstance(given, Mapping):
-            tables = {given["type"]: given} if "type" in given else given
-            names = [(table or {}).get("type", name) for name, table in tables.items()]
-        for name in names:
-            self._name(where, "format", str(name), format_registry)
+        try:
+            tables = declared(given)
+        except ConfigError as error:
+            self._say(where, str(error))
+            return
+        for name, table in tables.items():
+            self._name(where, "format", str(table.get("type", name)), format_registry)
 
     def _name(self, where: str, kind: str, name: str, known: Any) -> None:
         folder = Path(where.rpartition(":")[0]).parent

@@ -60,7 +60,7 @@ class ConfigurableTask(Task):
         self._instances = None
         self._training_docs = None
         self._fewshot_docs = None
-        self._split_docs: dict[str, Any] = {}
+        self._split_docs: dict[tuple[str, int], tuple[Any, Any, Any]] = {}
         self._splits_used: set[str] = set()
         self._shots = Shots(self)
         try:
@@ -80,6 +80,8 @@ class ConfigurableTask(Task):
         self._look_at_first_document()
 
     def _settle_config(self, config: Mapping[str, Any] | None) -> TaskConfig:
+        if isinstance(config, Mapping):
+            config = {key: value for key, value in config.items() if key != "class"}
         if self.CONFIG is not None:
             settled = copy.copy(self.CONFIG)
             for key, value in (config or {}).items():
@@ -157,8 +159,8 @@ class ConfigurableTask(Task):
 
     @property
     def eval_docs(self) -> Any:
-        """The documents to evaluate, looked up once."""
-        return self.task_docs
+        """The documents to evaluate, of the data set as it is now: it may have been changed."""
+        return super().eval_docs
 
     def has_training_docs(self) -> bool:
         return self.config.training_split is not None
@@ -196,12 +198,14 @@ class ConfigurableTask(Task):
         """A split's documents, processed once however often they are asked for."""
         if split is None:
             return None
-        key = f"{split}/{getattr(process, '__qualname__', process)}/{id(process)}"
-        if key not in self._split_docs:
-            self._split_docs[key] = self._load_docs(split, process)
-        return self._split_docs[key]
+        key, raw = (split, id(process)), self._rows_of(split)
+        if key not in self._split_docs or self._split_docs[key][0] is not raw:
+            made = process_split(raw, process)
+            # Kept with what they were made of, and by what: that may have been exchanged.
+            self._split_docs[key] = raw, process, made if self._is_plain else as_dataset(made)
+        return self._split_docs[key][2]
 
-    def _load_docs(self, split: str, process: Callable[..., Any] | None) -> Any:
+    def _rows_of(self, split: str) -> Any:
         if split not in self.dataset:
             raise DataError(
                 f"task {self.task_name!r}: its data set {self.DATASET_PATH} has no split "
@@ -209,12 +213,11 @@ class ConfigurableTask(Task):
                 f"It has: {', '.join(map(str, self.dataset))}."
             )
         try:
-            docs = self.dataset[split]
+            rows = self.dataset[split]
         except DataError as error:
             raise DataError(f"task {self.task_name!r}: {error}") from error
         self._splits_used.add(split)
-        made = process_split(docs, process)
-        return made if self._is_plain else as_dataset(made)
+        return rows
 
     # -- prompts ------------------------------------------------------------------------------
 
@@ -336,13 +339,14 @@ class ConfigurableTask(Task):
             return scored
         return scorer.score_document(self, self._metrics.shared, doc, results)
 
-    def score_document(self, pipeline: str, doc: Any, answers: Any) -> dict[str, Any]:
-        metrics = self._metrics.own.get(pipeline)
-        if metrics is None:
-            return super().score_document(pipeline, doc, answers)
-        if self._scores_by_itself:
-            return documents.only(metrics.metrics, dict(self.process_results(doc, answers)))
-        return scorer.score_document(self, metrics, doc, answers)
+    def score_document(
+        self, pipeline: str, doc: Any, answers: Any, tokens: Sequence[int] | None = None
+    ) -> dict[str, Any]:
+        if not self._scores_by_itself:
+            return scorer.score_document(self, self._metrics.of(pipeline), doc, answers, tokens)
+        values = super().score_document(pipeline, doc, answers)
+        own = self._metrics.own.get(pipeline)
+        return values if own is None else documents.only(own.metrics, values)
 
     def score_documents(
         self, pipeline: str, asked: Sequence[Sequence[Instance]]
@@ -378,6 +382,8 @@ class ConfigurableTask(Task):
         self._config.metric_list = [{"metric": metric_name}]
         self._config.process_results = None
         self._metrics = TaskMetrics(choose_metrics(self.config))
+        if self._scores_by_itself:
+            super().override_metric(metric_name)
 
     def override_filters(self, pipelines: list[dict[str, Any]]) -> None:
         super().override_filters(pipelines)

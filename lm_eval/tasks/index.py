@@ -45,10 +45,6 @@ class Entry:
     rivals: list[str] = field(default_factory=list)
     output_type: str | None = None
 
-    @property
-    def yaml_path(self) -> Path | None:
-        return None if self.path is None else Path(self.path)
-
 
 Index = dict[str, Entry]
 
@@ -67,9 +63,9 @@ def build_index(roots: Iterable[Path]) -> Index:
         if not root.is_dir():
             raise ConfigError(f"include_path: there is no folder {root}.")
         for name, entry in _index_folder(root).items():
-            if name in index and entry.kind is not Kind.TAG:
-                taken = index[name].path or "a tag"
-                logger.warning("%s from %s replaces the one from %s.", name, entry.path, taken)
+            if name in index and (entry.path, entry.tags) != (index[name].path, index[name].tags):
+                ours, taken = (e.path or "a tag" for e in (entry, index[name]))
+                logger.warning("%s from %s replaces the one from %s.", name, ours, taken)
             index[name] = entry
     return index
 

@@ -18,9 +18,13 @@ Values = dict[str, Any]
 
 
 def score_document(
-    task: ConfigurableTask, metrics: ChosenMetrics, doc: Any, answers: Any
+    task: ConfigurableTask,
+    metrics: ChosenMetrics,
+    doc: Any,
+    answers: Any,
+    tokens: Sequence[int] | None = None,
 ) -> Values:
-    """One document's values."""
+    """One document's values; `tokens` are the lengths of its choices, where they are known."""
     if task.OUTPUT_TYPE != "generate_until":
         answers = _first_repeats(answers)
     wanted = metrics.metrics
@@ -39,7 +43,7 @@ def score_document(
         if documents.NOT_A_CHOICE in (gold if isinstance(gold, list) else [gold]):
             task.gold_missing += 1
         items = (gold, documents.predictions_of(answers, len(choices)))
-        values = documents.score_multiple_choice(answers, choices, gold, wanted)
+        values = documents.score_multiple_choice(answers, choices, gold, wanted, tokens)
     else:
         return score_generation(task, metrics, doc, answers[0])
     return values | _own_functions(metrics, items)

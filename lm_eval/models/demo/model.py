@@ -28,6 +28,7 @@ from lm_eval.models.conventions import (
     rolling_windows,
     room_before,
     split_pair,
+    task_of,
 )
 from lm_eval.models.demo.generate import Prompt, generate
 from lm_eval.models.demo.llama import Llama, log_softmax
@@ -118,7 +119,7 @@ class DemoLM(TemplateLM):
             for context, rest in pairs
         ]
         self.used.truncated.update(
-            str(request.task_name)
+            task_of(request)
             for request, (context, rest) in zip(requests, windows, strict=True)
             if len(context) + len(rest) > self.max_length + 1
         )
@@ -245,7 +246,7 @@ class DemoLM(TemplateLM):
             self.used.tokens_shared += size * (times - 1)
             self.used.tokens_out += sum(len(written[answers[i]]) for i in prompt.requests)
             if len(codes[prompt.text]) > size:
-                self.used.truncated.update(str(requests[i].task_name) for i in prompt.requests)
+                self.used.truncated.update(task_of(requests[i]) for i in prompt.requests)
 
     def _prompt_batches(
         self,

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lm_eval.api.instance import Instance
+from lm_eval.config.generation import LENGTH_NAMES
 from lm_eval.models.conventions import (
-    LENGTH_NAMES,
     Generation,
     answered_before,
     cut_at_stop,
     read_generation,
     room_before,
     stream,
+    task_of,
 )
 from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.batches import in_batches, in_order
@@ -125,15 +126,13 @@ class Generator:
         wanted: dict[str, list[int]] = {}
         for i in numbers:
             wanted.setdefault(requests[i].args[0], []).append(i)
-        # A process's last request may be cut short: then its first repeats are here.
-        cut = requests[-1] if lm.rank + 1 < lm.world_size else None
         prompts = []
         for text, asking in wanted.items():
             tokens = codes[text] or [lm.prefix_token_id]
             if len(tokens) > room:
-                lm.used.truncated.update(str(requests[i].task_name) for i in asking)
+                lm.used.truncated.update(task_of(requests[i]) for i in asking)
                 tokens = tokens[-room:] if lm.truncation_side == "left" else tokens[:room]
-            first = answered_before([requests[i] for i in asking], cut)
+            first = answered_before([requests[i] for i in asking])
             prompts.append(Prompt(text, tokens, tuple(asking), first))
         # Long ones first: what does not fit into memory shows at once.
         return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.tokens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lm_eval.errors import ConfigError, suggestion
@@ -84,3 +85,15 @@ def unknown_argument(error: TypeError, made: type) -> ConfigError | None:
         f"model_args: neither {made.__name__} nor the model takes an argument "
         f"{found[1]!r}.{suggestion(found[1], known - {'self', 'args', 'kwargs'})}"
     )
+
+
+def taken_by(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of some options those that a function has parameters for: a subclass may have fewer.
+
+    What is set to something it has no parameter for is left for it to refuse.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return dict(options)
+    names = {p.name for p in parameters}
+    return {n: v for n, v in options.items() if n in names or v not in (None, False, "./offload")}

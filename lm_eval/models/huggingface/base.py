@@ -121,21 +121,21 @@ class HuggingFaceModel(TemplateLM):
         )
         loading.set_pad_token(self.tokenizer, self._config)
         if isinstance(pretrained, str):
-            self._create_model(
-                pretrained,
-                dtype=dtype,
-                parallelize=bool(parallelize),
-                device_map=device_map,
-                max_memory_per_gpu=max_memory_per_gpu,
-                max_cpu_memory=max_cpu_memory,
-                offload_folder=offload_folder or "./offload",
-                peft=peft,
-                delta=delta,
+            options = {
+                "dtype": dtype,
+                "parallelize": bool(parallelize),
+                "device_map": device_map,
+                "max_memory_per_gpu": max_memory_per_gpu,
+                "max_cpu_memory": max_cpu_memory,
+                "offload_folder": offload_folder or "./offload",
+                "peft": peft,
+                "delta": delta,
                 **shared,
                 **({"gguf_file": gguf_file} if gguf_file else {}),
                 **loading.split_by(tp_plan),
                 **kwargs,
-            )
+            }
+            self._create_model(pretrained, **arguments.taken_by(self._create_model, options))
         loading.check_vocabulary(self.tokenizer, self._model)
         if isinstance(self._model, torch.nn.Module):
             self._model.eval()
@@ -147,7 +147,11 @@ class HuggingFaceModel(TemplateLM):
         self._own_length = loading.longest_text(
             self._max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
         )
-        self.max_batch_size = max_batch_size
+        self.max_batch_size = (
+            None
+            if max_batch_size is None
+            else arguments.whole_number("max_batch_size", max_batch_size, 1)
+        )
         self.batch_sizes: dict[int, int] = {}
         number = isinstance(think_end_token, str) and think_end_token.isdigit()
         self.think_end_token = int(think_end_token) if number else think_end_token  # type: ignore[arg-type]
@@ -344,9 +348,10 @@ class HuggingFaceModel(TemplateLM):
                 f"the tokenizer {self.tokenizer.name_or_path!r} has no chat template; run without "
                 "--apply_chat_template."
             )
-        return apply_chat_template(
-            self.tokenizer, chat_history, add_generation_prompt, **self.chat_template_args
-        )
+        settings = dict(self.chat_template_args)
+        if self.named_template is not None:
+            settings.setdefault("chat_template", self.named_template)
+        return apply_chat_template(self.tokenizer, chat_history, add_generation_prompt, **settings)
 
     # -- the model as functions, for subclasses to replace ----------------------------------------
 

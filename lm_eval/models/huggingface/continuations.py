@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.errors import ModelError
-from lm_eval.models.conventions import Window, fit_window
+from lm_eval.models.conventions import Window, fit_window, task_of
 from lm_eval.models.huggingface.naming import NotANumberError, named
 from lm_eval.models.huggingface.scoring import Numbered
 
@@ -108,7 +108,7 @@ class Continuations:
                     "doc_to_target."
                 )
             if self._too_long(*window):
-                self.lm.used.truncated[str(requests[i].task_name)] += 1
+                self.lm.used.truncated[task_of(requests[i])] += 1
 
     def _too_long(self, context: list[int], continuation: list[int]) -> bool:
         longest = self.lm.max_length

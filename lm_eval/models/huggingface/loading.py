@@ -259,6 +259,15 @@ def set_pad_token(tokenizer: Any, config: Any) -> None:
     tokenizer.pad_token_id = getattr(text_config(config), "pad_token_id", None) or 0
 
 
+def dtype_of(model: Any) -> torch.dtype:
+    """The number format a model computes in; a wrapper may not tell, but its weights do."""
+    stated = getattr(model, "dtype", None)
+    if isinstance(stated, torch.dtype):
+        return stated
+    floating = (p.dtype for p in model.parameters() if p.is_floating_point())
+    return next(floating, torch.float32)
+
+
 def embedding_rows(model: Any) -> int | None:
     """How many tokens a model has embeddings for, where it tells."""
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "get_input_embeddings"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.engine.progress import progress
 from lm_eval.errors import ConfigError
-from lm_eval.models.conventions import TextScores, Window, rolling_windows
+from lm_eval.models.conventions import TextScores, Window, rolling_windows, task_of
 from lm_eval.models.huggingface.answering import Generator
 from lm_eval.models.huggingface.arguments import switch
 from lm_eval.models.huggingface.base import HuggingFaceModel
@@ -21,6 +22,7 @@ from lm_eval.models.huggingface.check import Ways, check_ways
 from lm_eval.models.huggingface.company import Company
 from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
+from lm_eval.models.huggingface.loading import dtype_of, embedding_rows
 from lm_eval.models.huggingface.loops import WithLoops
 from lm_eval.models.huggingface.memory import Budget, without_collector
 from lm_eval.models.huggingface.naming import NotANumberError
@@ -97,7 +99,7 @@ class HFLM(WithLoops):
             self._network,
             self._model_call,
             self._device,
-            self.mixed_precision_dtype or self._model.dtype,
+            self.mixed_precision_dtype or dtype_of(self._model),
             self.vocabulary,
             self.max_length,
             share=self.prefix_sharing,
@@ -114,12 +116,14 @@ class HFLM(WithLoops):
 
     @property
     def vocabulary(self) -> int:
-        return int(text_config(self._config).vocab_size)
+        config = text_config(self._config)
+        stated = config.get if isinstance(config, Mapping) else partial(getattr, config)
+        return int(stated("vocab_size", None) or embedding_rows(self._model) or len(self.tokenizer))
 
     @property
     def max_requests(self) -> int | None:
         """Most requests at once; None leaves it to the token budget."""
-        return None if self.batch_size == "auto" else int(self.batch_size)
+        return self.max_batch_size if self.batch_size == "auto" else int(self.batch_size)
 
     def tree_scorer(self) -> TreeScorer | None:
         """What shares prefixes, where that is exact."""
@@ -170,7 +174,7 @@ class HFLM(WithLoops):
 
     def _refuse_thinking(self, requests: list[Instance]) -> None:
         if self.enable_thinking and requests:
-            tasks = sorted({str(request.task_name) for request in requests})
+            tasks = sorted({task_of(request) for request in requests})
             raise ConfigError(
                 "enable_thinking is for tasks that generate: a continuation would be scored in "
                 f"the place of a thought. Leave it out for {', '.join(tasks)}."
@@ -258,7 +262,7 @@ class HFLM(WithLoops):
         return answers
 
     def _tell_truncated(self, requests: list[Instance]) -> None:
-        for task in dict.fromkeys(str(request.task_name) for request in requests):
+        for task in dict.fromkeys(task_of(request) for request in requests):
             if count := self.used.truncated[task]:
                 lost = "beginning" if self.truncation_side == "left" else "end of the context"
                 logger.warning(

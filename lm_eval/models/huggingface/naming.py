@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lm_eval.api.instance import Instance
 from lm_eval.errors import ModelError
+from lm_eval.models.conventions import task_of
 
 
 class NotANumberError(ModelError):
@@ -22,4 +23,4 @@ class NotANumberError(ModelError):
 
 
 def named(request: Instance) -> str:
-    return f"task {request.task_name!r}, document {request.doc_id}"
+    return f"task {task_of(request)!r}, document {getattr(request, 'doc_id', None)}"
