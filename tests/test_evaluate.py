@@ -236,39 +236,6 @@ def test_values_a_metric_names_keep_its_aggregation(folder: Folder) -> None:
     assert results["higher_is_better"]["sums"]["at@1"] is True
 
 
-def test_processes_answer_a_share_each_and_the_first_collects(colours: Folder) -> None:
-    """Two models that think they are two processes; the second hands its share to the first."""
-    expected = evaluated(colours, painter(), ["colours"])["results"]["colours"]
-    second = painter()
-    second._rank, second._world_size = 1, 2
-    handed: list[object] = []
-    second.gather_object = lambda obj, dst=0: handed.append(obj)  # type: ignore[method-assign]
-    tasks = TaskManager(include_path=str(colours.path)).load("colours")
-    assert lm_eval.evaluate(second, tasks) is None
-    assert len(second.asked) == 6
-    first = painter()
-    first._world_size = 2
-    theirs = iter(handed)
-    first.gather_object = lambda obj, dst=0: [obj, next(theirs)]  # type: ignore[method-assign]
-    assert evaluated(colours, first, ["colours"])["results"]["colours"] == expected
-    assert len(first.asked) == 6
-
-
-def test_a_process_that_fails_tells_the_one_that_collects(colours: Folder) -> None:
-    first = painter()
-    first._world_size = 2
-    first.gather_object = lambda obj, dst=0: [obj, ([], "it fell over")]  # type: ignore[method-assign]
-    with pytest.raises(ModelError, match="process 1: it fell over"):
-        evaluated(colours, first, ["colours"])
-
-
-def test_a_model_that_cannot_gather_is_an_error(colours: Folder) -> None:
-    lm = painter()
-    lm._world_size = 2
-    with pytest.raises(ModelError, match="2 processes, but its gather_object brought"):
-        evaluated(colours, lm, ["colours"])
-
-
 def test_a_backend_whose_package_is_missing_says_what_to_install(
     colours: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from lm_eval.config.run import RunConfig
 from lm_eval.engine.answer import answer
 from lm_eval.engine.keys import note_digests, prompts_hash, request_keys
 from lm_eval.engine.store import FORMAT, MISSING, AnswerStore
-from lm_eval.errors import ConfigError, EvalError, ModelError, OutputError, StoreError
+from lm_eval.errors import EvalError, ModelError, OutputError, StoreError
 from lm_eval.models.identity import fingerprint, model_identity
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.results.run_folder import RunFolder
@@ -343,16 +343,49 @@ def test_large_weights_are_told_apart_by_their_contents_too(tmp_path: Path) -> N
     assert len({str(state) for state in seen}) == 3
 
 
-def test_a_model_object_that_nothing_tells_apart_is_refused(
-    colours: Folder, tmp_path: Path
+def test_a_model_object_that_nothing_tells_apart_is_warned_of(
+    colours: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(ConfigError, match="method `identity`"):
-        lm_eval.simple_evaluate(
-            ScriptedLM(),
-            tasks=["colours"],
-            task_manager=TaskManager(include_path=colours.path),
-            use_cache=str(tmp_path / "s"),
-        )
+    """As published it shares a store with others of its class; here it is said."""
+    lm_eval.simple_evaluate(
+        ScriptedLM(loglikelihood=lambda *_: (-1.0, True)),
+        tasks=["colours"],
+        task_manager=TaskManager(include_path=colours.path),
+        use_cache=str(tmp_path / "s"),
+    )
+    assert "for every ScriptedLM object alike" in caplog.text
+    assert "method `identity`" in caplog.text
+
+
+class _Weight:
+    """What of a tensor is looked at."""
+
+    def __init__(self, numbers: list[float]) -> None:
+        self.values, self.dtype, self.is_meta = np.array(numbers), "float32", False
+        self.shape = self.values.shape
+
+    def detach(self) -> _Weight:
+        return self
+
+    def flatten(self) -> _Weight:
+        return self
+
+    def numel(self) -> int:
+        return int(self.values.size)
+
+    def __getitem__(self, place: slice) -> Any:
+        return self.values[place]
+
+
+def test_a_live_model_is_told_apart_by_its_weights() -> None:
+    def identity(*numbers: float) -> str:
+        lm: Any = ScriptedLM()
+        lm.model = type("Net", (), {"named_parameters": lambda _: [("w", _Weight([*numbers]))]})()
+        return model_identity(RunConfig(model=lm, tasks=["t"]), lm)
+
+    assert identity(*range(1000)) == identity(*range(1000))
+    assert identity(*range(1000)) != identity(*(n + 0.5 for n in range(1000)))
+    assert identity(1, 2) != identity(1, 2, 3)
 
 
 def test_simple_evaluate_uses_a_cache_by_name(colours: Folder, tmp_path: Path) -> None:

@@ -60,19 +60,6 @@ def test_repeats_that_are_left_are_not_those_that_were_drawn_before(make_lm: Mak
     assert lm.generate_until([request] * 2) == whole[3:]
 
 
-def test_repeats_of_two_processes_are_different(
-    make_lm: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first process has the first two of five, the second the others."""
-    lm = make_lm()
-    request = repeated("Tom has", 5)
-    whole = lm.generate_until([request] * 5)
-    monkeypatch.setattr(lm, "_world_size", 2)
-    assert lm.generate_until([request] * 2) == whole[:2]
-    monkeypatch.setattr(lm, "_rank", 1)
-    assert lm.generate_until([request] * 3) == whole[2:]
-
-
 def test_repeats_are_reported_in_their_order(make_lm: Make) -> None:
     """So that what a broken-off run has kept are the first ones."""
     lm = make_lm()

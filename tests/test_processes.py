@@ -1,0 +1,129 @@
+"""Several processes that share a run's requests; here, models that think they are processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lm_eval
+from lm_eval.api.instance import Instance
+from lm_eval.cli.options import launched_rank
+from lm_eval.config.run import RunConfig
+from lm_eval.engine.answer import answer
+from lm_eval.engine.store import AnswerStore
+from lm_eval.errors import ModelError
+from lm_eval.evaluator import open_store
+from lm_eval.models.scripted import ScriptedLM
+from lm_eval.tasks import TaskManager
+from tests.conftest import Folder
+from tests.test_evaluate import evaluated, painter
+
+
+def of_two(lm: ScriptedLM, rank: int, gather: Callable[[Any], Any]) -> ScriptedLM:
+    lm._rank, lm._world_size = rank, 2
+    lm.gather_object = lambda obj, dst=0: gather(obj)  # type: ignore[method-assign]
+    return lm
+
+
+def test_processes_answer_a_share_each_and_the_first_collects(colours: Folder) -> None:
+    """The second process goes first, and hands to the first all that it would send."""
+    expected = evaluated(colours, painter(), ["colours"])["results"]["colours"]
+    handed: list[Any] = []
+    second = of_two(painter(), 1, handed.append)
+    tasks = TaskManager(include_path=str(colours.path)).load("colours")
+    assert lm_eval.evaluate(second, tasks) is None
+    assert len(second.asked) == 6
+    theirs = iter(handed)
+    first = of_two(painter(), 0, lambda mine: [mine, next(theirs)])
+    assert evaluated(colours, first, ["colours"])["results"]["colours"] == expected
+    assert len(first.asked) == 6
+
+
+def _failing(mine: Any) -> list[Any]:
+    """The other process agrees on the requests, and fails on its share."""
+    return [mine, ([], "it fell over") if isinstance(mine[0], list) else mine]
+
+
+def test_a_process_that_fails_tells_the_one_that_collects(colours: Folder) -> None:
+    with pytest.raises(ModelError, match="process 1: it fell over"):
+        evaluated(colours, of_two(painter(), 0, _failing), ["colours"])
+
+
+def test_a_process_tells_at_once_what_it_failed_on(
+    colours: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others finish their shares first, which may take hours."""
+    lm = of_two(ScriptedLM(), 1, lambda mine: None)
+    with pytest.raises(ModelError):
+        evaluated(colours, lm, ["colours"])
+    assert "process 1: ScriptedLM.loglikelihood failed" in caplog.text
+
+
+def test_a_model_that_cannot_gather_is_an_error(colours: Folder) -> None:
+    with pytest.raises(ModelError, match="2 processes, but its gather_object brought"):
+        evaluated(colours, of_two(painter(), 0, lambda mine: [mine]), ["colours"])
+
+
+def test_processes_that_made_different_requests_are_refused(colours: Folder) -> None:
+    lm = of_two(painter(), 0, lambda mine: [mine, ("another hash", 12)])
+    with pytest.raises(ModelError, match=r"different requests \(colours\).*PYTHONHASHSEED"):
+        evaluated(colours, lm, ["colours"])
+    assert lm.asked == []
+
+
+def test_repeats_of_one_request_stay_in_one_process() -> None:
+    """They are numbered by their order, and each number is drawn otherwise."""
+    requests = [
+        Instance("generate_until", {}, (text, {}), 0, ("t", i, 5)) for i, text in enumerate("abc")
+    ]
+    handed: list[Any] = []
+    second = of_two(ScriptedLM(generate=lambda text, _: text), 1, handed.append)
+    answer(second, requests)
+    assert [request.args[0] for request in second.asked] == ["b"] * 5 + ["c"] * 5
+    theirs = iter(handed)
+    first = of_two(ScriptedLM(generate=lambda text, _: text), 0, lambda mine: [mine, next(theirs)])
+    answer(first, requests)
+    assert [request.resps for request in requests] == [["a"] * 5, ["b"] * 5, ["c"] * 5]
+
+
+def test_answers_asked_by_all_processes_are_counted(colours: Folder, tmp_path: Path) -> None:
+    handed: list[Any] = []
+    tasks = {"tasks": ["colours"], "task_manager": TaskManager(include_path=colours.path)}
+    second = of_two(painter(), 1, handed.append)
+    lm_eval.simple_evaluate(second, use_cache=str(tmp_path / "2"), **tasks)
+    theirs = iter(handed)
+    first = of_two(painter(), 0, lambda mine: [mine, next(theirs)])
+    results: Any = lm_eval.simple_evaluate(first, use_cache=str(tmp_path / "1"), **tasks)
+    assert results["answers"] == {"asked": 12, "requests": 12}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_only_the_first_process_forgets_old_answers(
+    colours: Folder, tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or one that is late would forget what another has just kept."""
+    done: list[str] = []
+    monkeypatch.setattr(AnswerStore, "forget", lambda self: done.append("forget"))
+    lm = of_two(painter(), rank, lambda mine: [mine, mine] if rank == 0 else None)
+    monkeypatch.setattr(lm, "barrier", lambda: done.append("wait"))
+    run = RunConfig(model=lm, tasks=["colours"], use_cache=str(tmp_path / "s"), fresh=True)
+    with open_store(run, lm, None):
+        pass
+    assert done == (["forget", "wait"] if rank == 0 else ["wait"])
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "found"), [(None, None, 0), ("1", None, 0), ("1", "1", 0), ("1", "2", 1)]
+)
+def test_a_rank_counts_among_several_processes_alone(
+    rank: str | None, size: str | None, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler may set RANK in a job of one; its results must be written all the same."""
+    for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert launched_rank() == found
