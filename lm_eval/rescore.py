@@ -291,7 +291,7 @@ def _of_logs(path: Path, wanted: Changes) -> _Answered:
     if config.get("bootstrap_iters") is not None:
         settings["bootstrap_iters"] = config["bootstrap_iters"]
     for name in ("model_args", "metadata"):
-        if isinstance(config.get(name), Mapping):
+        if isinstance(config.get(name), (Mapping, str)):
             settings[name] = config[name]
     settings["tasks"] = _names(logs, beside.get("group_subtasks") or {})
     run = _settings(settings, wanted, path)

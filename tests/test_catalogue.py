@@ -297,6 +297,29 @@ def test_validate_reports_everything_at_once(lm_eval_command: Command, colours: 
         assert any(f"{bad}:{line}: " in problem and said in problem for problem in lines), said
 
 
+def test_validate_looks_at_every_format(lm_eval_command: Command, colours: Folder) -> None:
+    text = (colours.path / "colours.yaml").read_text()
+    colours.write("good.yaml", text.replace("colours\n", "good\n", 1) + "formats: [mcqa, cloze]\n")
+    bad = colours.write(
+        "bad.yaml", text.replace("colours\n", "bad\n", 1) + "formats: [mcqa, clozed]\n"
+    )
+    words = ("--include_path", colours.path)
+    assert lm_eval_command("validate", "--tasks", "good", *words).returncode == 0
+    done = lm_eval_command("validate", "--tasks", "bad", *words)
+    assert done.returncode == 1
+    assert f"{bad}:15: unknown format 'clozed'. Did you mean 'cloze'" in done.stdout
+
+
+def test_validate_accepts_choices_of_a_prompt_library(
+    lm_eval_command: Command, colours: Folder
+) -> None:
+    text = (colours.path / "colours.yaml").read_text()
+    text = text.replace("doc_to_choice: colours\n", "use_prompt: 'promptsource:*'\n")
+    colours.write("prompted.yaml", text.replace("task: colours", "task: prompted"))
+    words = ("--tasks", "prompted", "--include_path", colours.path)
+    assert "needs doc_to_choice" not in lm_eval_command("validate", *words).stdout
+
+
 # -- mistakes in files ------------------------------------------------------------------------
 
 GOOD = {

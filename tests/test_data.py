@@ -883,6 +883,7 @@ def test_columns_the_task_does_not_find_are_said(
         lambda doc: doc.update(q=doc["q"] + "!") or doc,
         lambda doc: {"half": doc["n"] / 2, "none": None},
         lambda doc: {"n": str(doc["n"])},
+        lambda doc: {"was": doc.pop("tags")},
         lambda doc: {"mixed": 1 if doc["n"] else 0.5},
         lambda doc: None,
         lambda doc: {"drawn": random.random(), "n": str(doc["n"])},

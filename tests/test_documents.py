@@ -547,6 +547,19 @@ def test_later_folders_win_and_say_so(
     assert any("replaces the one" in record.message for record in caplog.records)
 
 
+def test_a_tag_that_replaces_something_is_said(
+    library: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`--tasks cb` would otherwise come to mean another set of tasks without a word."""
+    other = Folder(tmp_path / "other")
+    stand_in(other, "mine", 2)
+    file = other.path / "mine" / "mine.yaml"
+    file.write_text(file.read_text() + "tag: cb\n")
+    manager = TaskManager(include_path=[library.path, other.path], include_defaults=False)
+    assert list(manager.load("cb")["tasks"]) == ["mine"]
+    assert "cb from a tag replaces the one from" in caplog.text
+
+
 def test_code_in_a_folder_can_import_its_neighbours(library: Folder) -> None:
     library.write("cb/words.py", 'GREETING = "Hello, "\n')
     library.write(

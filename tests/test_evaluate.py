@@ -260,6 +260,20 @@ def test_unsafe_tasks_need_confirmation(colours: Folder) -> None:
     evaluated(colours, painter(), [spec], confirm_run_unsafe_code=True)
 
 
+def test_a_length_that_the_task_goes_before_is_said(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    counting(folder)
+    file = folder.path / "sums.yaml"
+    file.write_text(file.read_text() + "generation_kwargs: {until: ['.'], max_gen_toks: 8}\n")
+    lm = ScriptedLM(generate=lambda context, settings: "1")
+    evaluated(folder, lm, ["sums"], gen_kwargs="max_new_tokens=20")
+    assert "sums: it sets max_gen_toks, so max_new_tokens is not looked at" in caplog.text
+    caplog.clear()
+    evaluated(folder, lm, ["sums"], gen_kwargs="max_gen_toks=20")
+    assert "is not looked at" not in caplog.text
+
+
 def test_tasks_with_images_are_refused_by_text_models(colours: Folder) -> None:
     with pytest.raises(ModelError, match="images"):
         evaluated(colours, painter(), [{"task": "colours", "doc_to_image": "thing"}])

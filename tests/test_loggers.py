@@ -213,3 +213,17 @@ def test_settings_of_trackers_are_tables() -> None:
     assert RunConfig(wandb_args="project=p,step=3").wandb_args == {"project": "p", "step": 3}
     with pytest.raises(ConfigError, match="wandb_args"):
         RunConfig(wandb_args=3)
+
+
+def test_samples_saved_after_their_results_are_written(tmp_path: Path) -> None:
+    tracker = EvaluationTracker(output_path=tmp_path)
+    results: Any = lm_eval.simple_evaluate(
+        "dummy", "pretrained=org/name", tasks=["demo_choice"], limit=2, evaluation_tracker=tracker
+    )
+    samples = results.pop("samples")
+    written = tracker.save_results_aggregated(results)
+    tracker.save_results_samples("demo_choice", samples["demo_choice"])
+    (log,) = (tmp_path / "org__name").glob("samples_demo_choice_*.jsonl")
+    assert log.stem.rpartition("_")[2] == written.stem.rpartition("_")[2]
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [row["doc_id"] for row in rows] == [0, 1]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lm_eval.cli import main
+from lm_eval.cli.reproduce import _published_settings
 from lm_eval.results.agreement import compare
 from tests.conftest import Folder
 from tests.test_rescore import PUBLISHED
@@ -101,6 +102,17 @@ def test_a_published_results_file_is_made_again(
     file = folder.write("results.json", json.dumps(published))
     assert reproduce(file, "--include_path", folder.path) == 1
     assert "rec_text: exact_match,letter was 0.2501, is 0.25" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("turns", [True, False])
+def test_examples_of_a_published_chat_keep_their_turns(turns: bool, tmp_path: Path) -> None:
+    published = json.loads(results_of(PUBLISHED).read_text())
+    published["configs"] = {"rec_text": {}}
+    chat = {"chat_template": "{{ messages }}", "fewshot_as_multiturn": turns}
+    settings = _published_settings({**published, **chat}, tmp_path)
+    assert settings["apply_chat_template"] is True
+    assert settings["fewshot_as_multiturn"] is turns
+    assert "fewshot_as_multiturn" not in _published_settings(published, tmp_path)
 
 
 @pytest.mark.parametrize(

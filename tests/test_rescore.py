@@ -80,6 +80,28 @@ def test_sample_logs_score_as_the_run_did(
     assert results["groups"] == before["groups"]
 
 
+def test_logs_of_unsafe_tasks_need_confirmation(
+    colours: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scoring is what runs the code."""
+    file = colours.path / "colours.yaml"
+    file.write_text(file.read_text() + "unsafe_code: true\n")
+    out, confirmed = str(tmp_path / "out"), "--confirm_run_unsafe_code"
+    words = ["--model", "dummy", "--model_args", "pretrained=a/b", "--tasks", "colours"]
+    words += ["--include_path", str(colours.path), "--log_samples", "-o", out]
+    assert main(["run", *words, confirmed]) == 0
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for written_file in (tmp_path / "out" / "a__b").glob("*_2*.json*"):
+        written_file.rename(logs / written_file.name)
+    again = ["score", str(logs), "--include_path", str(colours.path)]
+    capsys.readouterr()
+    assert main(again) == 2
+    assert "runs code that the model writes" in capsys.readouterr().err
+    assert main([*again, confirmed, "-o", str(tmp_path / "scored")]) == 0
+    assert [folder.name for folder in (tmp_path / "scored").iterdir()] == ["a__b"]
+
+
 def test_predictions_are_scored_later(tmp_path: Path) -> None:
     words = ("--model", "demo", "--tasks", "demo_sums", "--limit", "6")
     for more, out in (("--predict_only", "predicted"), ("--log_samples", "scored")):

@@ -346,6 +346,21 @@ def test_choices_can_be_divided_by_their_tokens(colours: Folder) -> None:
     assert [r.tokens for r in lm.asked[:2]] == [1, 2]
 
 
+def test_tokens_are_counted_beside_a_function_of_ones_own(colours: Folder) -> None:
+    """With one, documents are scored one by one."""
+    colours.write("own.py", "def always(items):\n    return 1.0\n")
+    task = colours.path / "colours.yaml"
+    metrics = "metric: acc_tokens\n  - metric: !function own.always\n    aggregation: mean\n"
+    task.write_text(task.read_text().replace("metric: acc\n", metrics))
+    lm = ScriptedLM(loglikelihood=lambda context, continuation: (-1.0, False))
+    lm._encode_pair = lambda context, continuation: (  # type: ignore[attr-defined]
+        [0],
+        [0] * (1 + (continuation.strip() in ("red", "black", "pink"))),
+    )
+    row = evaluated(colours, lm, "colours")["results"]["colours"]
+    assert (row["acc_tokens,none"], row["always,none"]) == (0.5, 1.0)
+
+
 def test_pipelines_may_keep_the_shape_of_likelihoods(colours: Folder) -> None:
     task = colours.path / "colours.yaml"
     colours.write("keep.py", "def keep(resps, docs):\n    return [list(r) for r in resps]\n")
