@@ -416,3 +416,18 @@ def test_the_table_has_the_published_shape() -> None:
         "| - a |      2|none  |     0|acc   |↑  | 0.5000|±  |   N/A|\n"
         "|b    |    N/A|none  |     5|ppl   |↓  |12.0000|   |      |\n"
     )
+
+
+def test_a_task_of_two_groups_has_a_row_in_each() -> None:
+    row = {"alias": "a", "acc,none": 0.5}
+    results = {
+        "results": {"g": {**row, "alias": "g"}, "h": {**row, "alias": "h"}, "a": row},
+        "group_subtasks": {"g": ["a"], "h": ["a"], "a": []},
+        "versions": {},
+        "n-shot": {},
+        "higher_is_better": {},
+    }
+    names = [line.split("|")[1].rstrip() for line in make_table(results).splitlines()[2:]]
+    assert names == ["g", " - a", "h", " - a"]
+    once = make_table(results, sort_results=True).splitlines()[2:]
+    assert [line.split("|")[1].rstrip() for line in once] == [" - a", "g", "h"]

@@ -119,6 +119,7 @@ def test_an_answer_of_no_tokens_is_refused(make_lm: Make) -> None:
         ({"max_lenght": 64}, r"no.* 'max_lenght'\. Did you mean 'max_length'\?"),
         ({"batch_size": 0}, "'auto' or a number from 1 on, not 0"),
         ({"batch_size": "many"}, "'auto' or a number from 1 on, not 'many'"),
+        ({"max_batch_size": 0}, "max_batch_size"),
         ({"max_length": "long"}, "max_length is a whole number from 1 on"),
         ({"max_length": -4}, "max_length is a whole number from 1 on"),
         ({"prefix_token_id": 99999}, "the model has 1024 embeddings"),

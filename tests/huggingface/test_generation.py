@@ -82,10 +82,11 @@ def test_repeats_keep_to_the_batch_size(make_lm: Make, monkeypatch: pytest.Monke
 
     request = repeated("Tom has", 7)
     expected = make_lm().generate_until([request] * 7)
-    few = make_lm(batch_size=3)
     monkeypatch.setattr(rows.Rows, "step", counted)
-    assert few.generate_until([request] * 7) == expected
-    assert max(sizes) == 3
+    for options in ({"batch_size": 3}, {"batch_size": "auto", "max_batch_size": 3}):
+        sizes.clear()
+        assert make_lm(**options).generate_until([request] * 7) == expected
+        assert max(sizes) == 3
 
 
 def test_answers_that_transformers_draws_are_the_same_in_every_run(make_lm: Make) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
+import lm_eval
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.huggingface.encoding import (
     TextEncoder,
@@ -13,6 +15,8 @@ from lm_eval.models.huggingface.encoding import (
     common_length,
     quick_encoder,
 )
+from lm_eval.tasks import TaskManager
+from tests.conftest import Folder
 from tests.huggingface.conftest import T5, Make, ask, make_model, torch, transformers
 
 LONG = "Mira walked along the river with her brother and counted the ducks. " * 6
@@ -300,3 +304,30 @@ def test_scoring_is_refused_while_the_model_is_to_think(make_lm: Make) -> None:
     lm = make_lm(enable_thinking=True, think_end_token="</think>")
     with pytest.raises(ConfigError, match=r"for tasks that generate.*a_task"):
         lm.loglikelihood([ask("loglikelihood", "Tom", " has")])
+
+
+def test_the_chat_template_that_is_named_is_applied(
+    make_lm: Make, tokenizer: Any, colours: Folder
+) -> None:
+    several = copy.deepcopy(tokenizer)
+    several.chat_template = {
+        "default": "{% for m in messages %}D {{ m['content'] }}{% endfor %}",
+        "tool_use": "{% for m in messages %}T {{ m['content'] }}{% endfor %}",
+    }
+    lm = make_lm(tokenizer=several)
+
+    def prompt(template: bool | str) -> str:
+        results: Any = lm_eval.simple_evaluate(
+            lm,
+            tasks=["colours"],
+            task_manager=TaskManager(include_path=colours.path),
+            apply_chat_template=template,
+            limit=1,
+        )
+        found: str = results["samples"]["colours"][0]["arguments"][0][0]
+        return found
+
+    assert prompt("tool_use").startswith("T Of what colour")
+    assert prompt(True).startswith("D Of what colour")
+    with pytest.raises(ModelError, match=r"no chat template 'tools'; it has: default, tool_use"):
+        prompt("tools")

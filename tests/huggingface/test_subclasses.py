@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +120,47 @@ def test_a_class_that_makes_configuration_and_model_by_itself(llama: Any, tokeni
         expected.loglikelihood(SCORED)
     )
     assert lm.ways.tree
+
+
+def test_a_class_that_makes_its_model_of_few_arguments(llama: Any, tokenizer: Any) -> None:
+    class Own(HFLM):
+        def _create_model(self, pretrained: str, revision: str = "main", dtype: Any = None) -> None:
+            self._model = llama
+
+    lm = Own(pretrained=str(WEIGHTS), tokenizer=tokenizer, device="cpu")
+    assert lm.model is llama
+    with pytest.raises(TypeError, match="peft"):
+        Own(pretrained=str(WEIGHTS), tokenizer=tokenizer, device="cpu", peft="an/adapter")
+
+
+def test_a_wrapped_model_need_not_tell_what_it_is(llama: Any, tokenizer: Any) -> None:
+    class Wrapper(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.config = llama, {"max_position_embeddings": 256}
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return self.inner(*args, **kwargs)
+
+        def get_input_embeddings(self) -> Any:
+            return self.inner.get_input_embeddings()
+
+    lm = HFLM(pretrained=Wrapper(), tokenizer=tokenizer, device="cpu")
+    expected = HFLM(pretrained=llama, tokenizer=tokenizer)
+    assert lm.vocabulary == expected.vocabulary
+    assert [score for score, _ in lm.loglikelihood(SCORED)] == numbers(
+        expected.loglikelihood(SCORED)
+    )
+
+
+def test_requests_may_have_nothing_but_arguments(make_lm: Make) -> None:
+    lm = make_lm(max_length=12)
+    for kind, asked in (("loglikelihood", SCORED), ("generate_until", WRITTEN)):
+        bare = [SimpleNamespace(args=request.args) for request in asked]
+        assert getattr(lm, kind)(bare) == getattr(lm, kind)(asked)
+    long: Any = [SimpleNamespace(args=("Tom has a cat. " * 9, " A dog"))]
+    lm.loglikelihood(long)
+    assert lm.used.truncated["None"] == 1
 
 
 def test_a_class_that_hands_its_arguments_on() -> None:

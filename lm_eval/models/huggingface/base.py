@@ -109,7 +109,7 @@ class HuggingFaceModel(TemplateLM):
                     ", ".join(kwargs),
                 )
             self._model, self._config = pretrained, pretrained.config
-            self._device = torch.device(pretrained.device)
+            self._device = loading.device_of(pretrained)
         self._get_backend(self._config, backend)
         self._create_tokenizer(
             pretrained,

@@ -259,6 +259,14 @@ def set_pad_token(tokenizer: Any, config: Any) -> None:
     tokenizer.pad_token_id = getattr(text_config(config), "pad_token_id", None) or 0
 
 
+def device_of(model: Any) -> torch.device:
+    """Where a live model is; a wrapper may not tell, but its weights do."""
+    stated = getattr(model, "device", None)
+    if stated is None and isinstance(model, torch.nn.Module):
+        stated = next((p.device for p in model.parameters()), None)
+    return torch.device(stated or "cpu")
+
+
 def dtype_of(model: Any) -> torch.dtype:
     """The number format a model computes in; a wrapper may not tell, but its weights do."""
     stated = getattr(model, "dtype", None)
