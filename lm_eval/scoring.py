@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
+from lm_eval.engine.collector import without_collector
 from lm_eval.errors import EvalError, also_known_as, whence
 from lm_eval.filters.thinking import Thinking
 
@@ -107,7 +106,7 @@ def score(
     `doc_ids` are the true numbers of the documents where only some were chosen; the token that
     ends the model's thinking is used where the task does not name one.
     """
-    with _uncollected():
+    with without_collector():
         _filter(task, think_end_token)
         asked = _by_document(task.instances)
     numbers = [doc_ids[i] if doc_ids else i for i in asked]
@@ -142,7 +141,7 @@ def _measure(
 ) -> dict[str, list[Any]]:
     """One pipeline's columns: all documents at once where the task can, else one by one."""
     try:
-        with _uncollected():
+        with without_collector():
             at_once = task.score_documents(pipeline, asked)
     except EvalError as error:
         raise type(error)(f"task {task.task_name!r}: {error}") from error
@@ -194,17 +193,3 @@ def _by_document(instances: Sequence[Instance]) -> dict[int, list[Instance]]:
 
 
 _place = attrgetter("idx")
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Spare the garbage collector: lists of a million small things set it off over and over, and
-    it would look through all answers each time to find nothing.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

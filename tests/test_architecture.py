@@ -40,7 +40,7 @@ MAY_USE = {
     "api.task": BELOW_TASKS | {"tasks"},
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
-    "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters"},
+    "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters", "engine"},
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
     "interim": FOUNDATION | TASK_CONTRACTS | {"engine", "scoring", "results"},
     "integrity": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "scoring", "results"},

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -29,20 +27,6 @@ class Budget:
         self.logit_bytes = max(1 << 20, self.logit_bytes // 2)
         logger.warning("Memory ran out; going on with at most %d tokens at once.", self.tokens)
         release()
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Put Python's garbage collector off: going over millions of tokens it finds nothing, and a
-    device waits meanwhile.
-    """
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def release() -> None:

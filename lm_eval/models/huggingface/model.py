@@ -12,6 +12,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
+from lm_eval.engine.collector import without_collector
 from lm_eval.engine.progress import progress
 from lm_eval.errors import ConfigError
 from lm_eval.models.conventions import TextScores, Window, rolling_windows, task_of
@@ -24,7 +25,7 @@ from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.loading import dtype_of, embedding_rows
 from lm_eval.models.huggingface.loops import WithLoops
-from lm_eval.models.huggingface.memory import Budget, without_collector
+from lm_eval.models.huggingface.memory import Budget
 from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import Network, text_config
 from lm_eval.models.huggingface.scoring import Numbered, PlainScorer, Scorer, TreeScorer
