@@ -136,9 +136,12 @@ def test_log_samples_needs_somewhere_to_write(lm_eval_command: Command) -> None:
     assert "--output_path" in refused(lm_eval_command, *GOOD, "--log_samples")
 
 
-def test_a_failing_run_leaves_no_output_behind(lm_eval_command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [("nope",), ("demo_choice", "--cluster", "nope")])
+def test_a_failing_run_leaves_no_output_behind(
+    lm_eval_command: Command, tmp_path: Path, late: tuple[str, ...]
+) -> None:
     out = tmp_path / "new" / "out"
-    refused(lm_eval_command, "run", "--model", "dummy", "--tasks", "nope", "--output_path", out)
+    refused(lm_eval_command, "run", "--model", "dummy", "--output_path", out, "--tasks", *late)
     assert not (tmp_path / "new").exists()
 
 

@@ -229,7 +229,8 @@ class RunFolder:
     def _clean(self, made: Sequence[Path]) -> None:
         """Leave nothing behind of a run that was refused before it was begun."""
         if made and not (self.path / NAME).exists():
-            (self.path / LOCK).unlink(missing_ok=True)
+            for unused in (LOCK, ANSWERS):
+                (self.path / unused).unlink(missing_ok=True)
             for folder in made:
                 if folder.is_dir() and not any(folder.iterdir()):
                     folder.rmdir()

@@ -102,7 +102,8 @@ class Own(LM):
 
     def loglikelihood(self, requests):
         numbered = [(sum(map(ord, "".join(request.args))), request) for request in requests]
-        print("asked", len(requests), self.device, self.batch_size, self.steps, flush=True)
+        asked = f"asked {len(requests)} {self.device} {self.batch_size} {self.steps}\\n"
+        print(asked, end="", flush=True)  # in one piece: another process prints too
         return [(-float(number * self.steps % 97), False) for number, _ in numbered]
 
     def loglikelihood_rolling(self, requests):
