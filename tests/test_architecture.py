@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "lm_eval"
 
-FOUNDATION = {"errors", "extras", "defaults", "logs", "markdown", "_lazy"}
+FOUNDATION = {"errors", "extras", "defaults", "launch", "logs", "markdown", "_lazy"}
 CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model", "api.usage"}
 TASK_CONTRACTS = {"api.task", "api.group"}
 BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics"}
@@ -21,7 +21,8 @@ MAY_USE = {
     "errors": {"extras"},
     "extras": set(),
     "defaults": set(),
-    "logs": set(),
+    "launch": set(),
+    "logs": {"launch"},
     "markdown": set(),
     "_lazy": set(),
     "stats": set(),

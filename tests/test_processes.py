@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 
 import lm_eval
 from lm_eval.api.instance import Instance
-from lm_eval.cli.options import launched_rank
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.answer import answer
 from lm_eval.engine.store import AnswerStore
 from lm_eval.errors import ModelError
 from lm_eval.evaluator import open_store
+from lm_eval.launch import launched_rank
+from lm_eval.logs import setup_logging
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
@@ -127,3 +129,16 @@ def test_a_rank_counts_among_several_processes_alone(
         if value is not None:
             monkeypatch.setenv(name, value)
     assert launched_rank() == found
+
+
+def test_of_several_processes_each_signs_and_one_is_talkative(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        setup_logging("INFO")
+        logging.getLogger("lm_eval.x").info("by the way")
+        logging.getLogger("lm_eval.x").warning("look")
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["lm-eval[0]: by the way", "lm-eval[0]: look", "lm-eval[1]: look"]

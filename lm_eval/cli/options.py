@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 
@@ -96,9 +95,3 @@ def boolean(text: str) -> bool:
     if lowered in ("false", "0", "no", "off"):
         return False
     raise argparse.ArgumentTypeError(f"expected true or false, not {text!r}")
-
-
-def launched_rank() -> int:
-    """Which of several processes this is, started together; 0 where it is alone."""
-    together = int(os.environ.get("WORLD_SIZE") or 1) > 1
-    return int(os.environ.get("RANK") or 0) if together else 0

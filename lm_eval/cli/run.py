@@ -19,8 +19,8 @@ from lm_eval.cli.options import (
     add_uncertainty,
     add_verbosity,
     include_paths,
-    launched_rank,
 )
+from lm_eval.launch import launched_rank
 from lm_eval.logs import setup_logging
 
 if TYPE_CHECKING:

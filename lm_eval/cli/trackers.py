@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval.cli.options import launched_rank
 from lm_eval.errors import ConfigError
+from lm_eval.launch import launched_rank
 from lm_eval.results.provenance import model_name
 
 if TYPE_CHECKING:

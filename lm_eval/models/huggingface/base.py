@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +15,11 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.usage import Usage
 from lm_eval.defaults import DEFAULT_MAX_GEN_TOKS, DEFAULT_MAX_LENGTH
 from lm_eval.errors import ConfigError, ModelError
+from lm_eval.launch import launched_rank
 from lm_eval.models.huggingface import arguments, loading
 from lm_eval.models.huggingface.arguments import unknown_argument
 from lm_eval.models.huggingface.encoding import TextEncoder
-from lm_eval.models.huggingface.processes import launched_processes
+from lm_eval.models.huggingface.processes import accelerator
 from lm_eval.models.huggingface.stopping import NumbersOnly, StopStrings
 from lm_eval.models.tokenizer import apply_chat_template
 
@@ -166,8 +166,8 @@ class HuggingFaceModel(TemplateLM):
     def _start_processes(self, device: str | None, split: bool) -> None:
         """The device; and `accelerator`, which subclasses look for, where there are processes."""
         if split:  # all ask the same, and the first tells
-            self._rank = int(os.environ.get("RANK", "0"))
-        together = None if split else launched_processes()
+            self._rank = launched_rank()
+        together = None if split else accelerator()
         if together is None:
             self._device = loading.choose_device(device)
             return

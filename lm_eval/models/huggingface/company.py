@@ -17,6 +17,7 @@ from torch import Tensor
 from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.check import TOLERANCE, in_a_line, likely_difference
 from lm_eval.models.huggingface.generation import Prompt
+from lm_eval.models.huggingface.loading import dtype_of
 from lm_eval.models.huggingface.memory import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ READ, WRITTEN = 24, 6
 def try_company(lm: HFLM, prompts: Sequence[Prompt]) -> Company:
     """Continue the last of some prompts, sorted by length, beside the first and by itself."""
     long, short = prompts[0].tokens[-READ:], prompts[-1].tokens[-READ // 2 :]
-    dtype = lm.mixed_precision_dtype or getattr(lm.model, "dtype", torch.float32)
+    dtype = lm.mixed_precision_dtype or dtype_of(lm.model)
 
     def differs(beside: list[int]) -> str:
         return company_differs(lambda *rows: continued(lm, *rows), beside, short, lm.device, dtype)

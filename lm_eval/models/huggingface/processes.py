@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from typing import Any
 
+from lm_eval.launch import launched_count
 
-def launched_processes() -> Any:
+
+def accelerator() -> Any:
     """accelerate's view of the processes started together; None where this one is alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
+    if launched_count() == 1:
         return None
     from accelerate import Accelerator, InitProcessGroupKwargs
 
