@@ -50,14 +50,27 @@ class StoreError(OutputError):
 
 
 def also_known_as(told: EvalError, error: Exception) -> EvalError:
-    """An error of ours about somebody's code that is caught by the name of theirs, too."""
-    if isinstance(told, type(error)):
+    """An error of ours about somebody's code that is caught by the name of theirs, too.
+
+    It has what theirs has (`errno`, a response …), is made without their constructor, and goes to
+    another process as ours alone.
+    """
+    ours = type(told)
+    if isinstance(told, type(error)) or isinstance(error, SyntaxError):
         return told
-    kinds = (type(told), type(error))
+    body = {
+        "__module__": ours.__module__,
+        "__new__": lambda kind, *args: Exception.__new__(kind, *args),
+        "__init__": Exception.__init__,
+        "__str__": ours.__str__,
+        "__reduce__": lambda self: (ours, self.args),
+    }
     try:
-        return type(kinds[0].__name__, kinds, {"__module__": __name__})(*told.args)  # type: ignore[no-any-return]
-    except TypeError:  # one that is made otherwise
+        joined: EvalError = type(ours.__name__, (ours, type(error)), body)(*told.args)
+        vars(joined).update(vars(error))
+    except Exception:  # one that cannot be derived from, or not along with ours
         return told
+    return joined
 
 
 def at(path: str | Path, line: int | None = None) -> str:

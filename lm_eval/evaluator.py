@@ -155,13 +155,15 @@ def open_store(run: RunConfig, lm: LM, folder: RunFolder | None) -> Iterator[Ans
     if path is None:
         yield None
         return
-    path = Path(path)
-    with AnswerStore(path / ANSWERS if path.is_dir() else path, model_identity(run, lm)) as store:
-        if run.fresh:
-            if getattr(lm, "rank", 0) == 0:
-                store.forget()
-            if getattr(lm, "world_size", 1) > 1:
-                lm.barrier()  # or one process would forget what another has just kept
+    path, identity = Path(path), model_identity(run, lm)
+    first, several = getattr(lm, "rank", 0) == 0, getattr(lm, "world_size", 1) > 1
+    if run.fresh and not first:
+        lm.barrier()  # the first process forgets before the others read
+    with AnswerStore(path / ANSWERS if path.is_dir() else path, identity) as store:
+        if run.fresh and first:
+            store.forget()
+            if several:
+                lm.barrier()
         yield store
 
 

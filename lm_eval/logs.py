@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from typing import TextIO
 
 from lm_eval.launch import launched_count, launched_rank
+
+
+class _OnStderr(logging.StreamHandler[TextIO]):
+    """Writes to what is stderr at the time, which notebooks and tests exchange."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def setup_logging(verbosity: str | int | None = None) -> None:
@@ -15,11 +25,12 @@ def setup_logging(verbosity: str | int | None = None) -> None:
     several processes each signs with its number, and all but the first keep to warnings.
     """
     level = verbosity or os.environ.get("LMEVAL_LOG_LEVEL") or "INFO"
-    handler = logging.StreamHandler()
+    handler = _OnStderr()
     name = f"lm-eval[{launched_rank()}]" if launched_count() > 1 else "lm-eval"
     handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
     logger = logging.getLogger("lm_eval")
-    logger.handlers = [handler]
+    others = [other for other in logger.handlers if not isinstance(other, _OnStderr)]
+    logger.handlers = [*others, handler]
     logger.propagate = False
     try:
         logger.setLevel(level.upper() if isinstance(level, str) else level)

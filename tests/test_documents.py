@@ -557,7 +557,7 @@ def test_a_tag_that_replaces_something_is_said(
     file.write_text(file.read_text() + "tag: cb\n")
     manager = TaskManager(include_path=[library.path, other.path], include_defaults=False)
     assert list(manager.load("cb")["tasks"]) == ["mine"]
-    assert "cb from a tag replaces the one from" in caplog.text
+    assert f"cb from a tag in {other.path} replaces the one from" in caplog.text
 
 
 def test_code_in_a_folder_can_import_its_neighbours(library: Folder) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,7 @@ from lm_eval.config.run import RunConfig
 from lm_eval.data.fingerprint import fingerprint
 from lm_eval.data.rows import Rows
 from lm_eval.errors import EvalError, ModelError, UnknownNameError, also_known_as
+from lm_eval.models.conventions import drawing_seed
 from lm_eval.models.create import create_model
 from lm_eval.models.demo.model import DemoLM
 from lm_eval.models.identity import model_identity
@@ -42,8 +45,10 @@ def test_documents_can_what_a_dataset_can(colours: Folder) -> None:
     assert docs.select([1])[0]["thing"] == "blood"
     assert docs.filter(lambda doc: doc["answer"] == 1).num_rows == 3
     assert len(docs.train_test_split(test_size=2)["test"]) == 2
-    with pytest.raises(AttributeError):
-        _ = docs.no_such_thing
+    assert not hasattr(docs, "no_such_thing")
+    untyped = Rows([{"a": 1}, {"a": "x"}])  # no table can hold these
+    assert not hasattr(untyped, "no_such_thing")
+    assert untyped["a"] == [1, "x"]
 
 
 def test_a_split_can_be_exchanged(colours: Folder) -> None:
@@ -54,6 +59,7 @@ def test_a_split_can_be_exchanged(colours: Folder) -> None:
     assert [doc["thing"] for doc in task.test_docs()] == ["grass", "blood"]
     task.build_all_requests()
     assert len(task.instances) == 4
+    assert len(pickle.loads(pickle.dumps(task.dataset))["test"]) == 2
 
 
 def test_rows_are_the_same_data_however_they_are_held() -> None:
@@ -83,7 +89,9 @@ class Scalar:
         iter,
         lambda answers: (answer for answer in answers),
         lambda answers: [list(answer) for answer in answers],
-        lambda answers: [(Scalar(value), greedy) for value, greedy in answers],
+        lambda answers: [(Scalar(value), Scalar(greedy)) for value, greedy in answers],
+        lambda answers: [[Scalar(value), greedy] for value, greedy in answers],
+        np.array,
         lambda answers: [(np.float32(value), np.bool_(greedy)) for value, greedy in answers],
     ],
 )
@@ -144,6 +152,16 @@ def test_an_error_in_a_model_is_caught_by_its_own_name(colours: Folder) -> None:
     assert isinstance(e.value, ModelError)
 
 
+def test_an_answer_that_fails_while_it_is_fetched_is_the_models_error(colours: Folder) -> None:
+    class Lazy(ScriptedLM):
+        def loglikelihood(self, requests: list[Instance]) -> Any:
+            return ((1 / 0, True) for _ in requests)
+
+    with pytest.raises(ZeroDivisionError, match="loglikelihood failed") as told:
+        evaluated(colours, Lazy(), ["colours"])
+    assert isinstance(told.value, ModelError)
+
+
 def test_an_error_in_a_task_is_caught_by_its_own_name(colours: Folder) -> None:
     colours.write("own.py", "def process(doc, results):\n    return {'acc': 1 / 0}\n")
     file = colours.path / "colours.yaml"
@@ -158,13 +176,38 @@ class ParticularError(Exception):
         super().__init__(code, reason)
 
 
+class FinalError(Exception):
+    def __init_subclass__(cls) -> None:
+        raise TypeError("it is final")
+
+
 @pytest.mark.parametrize(
-    "error", [ParticularError(3, "x"), UnicodeDecodeError("a", b"", 0, 1, "x")]
+    "error",
+    [
+        ParticularError(3, "x"),
+        UnicodeDecodeError("a", b"", 0, 1, "x"),
+        OSError(2, "gone"),
+        KeyError("k"),
+        FinalError(),
+        SyntaxError("x"),
+    ],
 )
-def test_an_error_that_is_made_otherwise_is_told_all_the_same(error: Exception) -> None:
-    told = also_known_as(ModelError("it failed"), error)
-    assert isinstance(told, ModelError)
-    assert str(told) == "it failed"
+@pytest.mark.parametrize("ours", [EvalError, ModelError])
+def test_any_error_is_told_by_our_words(ours: type[EvalError], error: Exception) -> None:
+    told = also_known_as(ours("it failed"), error)
+    assert isinstance(told, ours)
+    assert (str(told), told.args) == ("it failed", ("it failed",))
+    told.answers = {}
+    again = pickle.loads(pickle.dumps(told))
+    assert (type(again), str(again)) == (ours, "it failed")
+
+
+def test_a_joined_error_has_what_theirs_has() -> None:
+    theirs = ParticularError(3, "x")
+    theirs.response = "busy"  # type: ignore[attr-defined]
+    told = also_known_as(EvalError("it failed"), theirs)
+    assert isinstance(told, ParticularError)
+    assert told.response == "busy"  # type: ignore[attr-defined]
 
 
 def test_an_unknown_task_is_an_unknown_key(colours: Folder) -> None:
@@ -238,6 +281,17 @@ assert filter_registry.get("regex") is Mine
 metric_registry.get("acc")
 assert metric_registry.get("exact_match") is mine
 """
+    script += """
+from lm_eval.api.registry import metric_agg_registry, model_registry, register_model
+from lm_eval.models.scripted import ScriptedLM
+
+@register_model("demo")
+class Own(ScriptedLM):
+    pass
+
+import lm_eval.models.demo.model
+assert model_registry.get("demo") is Own
+"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -273,26 +327,43 @@ def test_a_model_object_is_named_by_where_it_came_from(colours: Folder) -> None:
 
 
 def test_the_seed_of_a_run_reaches_models_that_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Drawing(ScriptedLM):
-        def __init__(self, seed: int = 0, batch_size: Any = None) -> None:
+    class Derived(DemoLM):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+
+    monkeypatch.setitem(model_registry._entries, "derived", Derived)
+
+    def made(model: Any = "derived", **given: Any) -> tuple[int, str]:
+        run = RunConfig(model=model, tasks=["t"], **given)
+        lm = create_model(run)
+        return drawing_seed(lm), model_identity(run, lm)
+
+    assert made(seed=5)[0] == 5
+    assert made(seed=5, model_args="seed=9")[0] == 9
+    assert made(DemoLM(), seed=5)[0] == 5
+    assert made(DemoLM(seed=9), seed=5)[0] == 9
+    # Greedy answers belong to the model whatever the seed: drawn ones are keyed by the run's.
+    assert made(seed=5)[1] == made(seed=6)[1]
+    assert made(model_args="seed=9")[1] != made(model_args="seed=8")[1]
+    assert made(DemoLM(seed=9))[1] != made(DemoLM(seed=8))[1]
+
+
+def test_a_seed_of_another_meaning_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Seedy(ScriptedLM):
+        def __init__(self, seed: str = "of doubt") -> None:
             super().__init__()
             self.seed = seed
 
         def identity(self) -> dict[str, Any]:
             return {"seed": self.seed}
 
-    monkeypatch.setitem(model_registry._entries, "drawing", Drawing)
-
-    def made(**given: Any) -> tuple[int, str]:
-        run = RunConfig(model="drawing", tasks=["t"], **given)
+    monkeypatch.setitem(model_registry._entries, "seedy", Seedy)
+    found = []
+    for words in ("", "seed=of_joy"):
+        run = RunConfig(model="seedy", model_args=words, tasks=["t"], seed=3)
         lm: Any = create_model(run)
-        return lm.seed, model_identity(run, lm)
-
-    assert made(seed=5)[0] == 5
-    assert made(seed=5, model_args="seed=9")[0] == 9
-    # Greedy answers belong to the model whatever the seed: the drawn ones are keyed by it apart.
-    assert made(seed=5)[1] == made(seed=6)[1]
-    assert made(model_args="seed=9")[1] != made(model_args="seed=8")[1]
+        found.append((lm.seed, json.loads(model_identity(run, lm))["own"]))
+    assert found == [("of doubt", {"seed": "of doubt"}), ("of_joy", {"seed": "of_joy"})]
 
 
 def test_verbosity_is_heard_wherever_it_is_said(colours: Folder, tmp_path: Path) -> None:

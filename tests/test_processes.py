@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,13 @@ import lm_eval
 from lm_eval.api.instance import Instance
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.answer import answer
-from lm_eval.engine.store import AnswerStore
+from lm_eval.engine.keys import prompts_hash
+from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import ModelError
 from lm_eval.evaluator import open_store
 from lm_eval.launch import launched_rank
 from lm_eval.logs import setup_logging
+from lm_eval.models.identity import model_identity
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
@@ -102,19 +106,50 @@ def test_answers_asked_by_all_processes_are_counted(colours: Folder, tmp_path: P
     assert results["answers"] == {"asked": 12, "requests": 12}
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_only_the_first_process_forgets_old_answers(
-    colours: Folder, tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or one that is late would forget what another has just kept."""
-    done: list[str] = []
-    monkeypatch.setattr(AnswerStore, "forget", lambda self: done.append("forget"))
-    lm = of_two(painter(), rank, lambda mine: [mine, mine] if rank == 0 else None)
-    monkeypatch.setattr(lm, "barrier", lambda: done.append("wait"))
-    run = RunConfig(model=lm, tasks=["colours"], use_cache=str(tmp_path / "s"), fresh=True)
-    with open_store(run, lm, None):
-        pass
-    assert done == (["forget", "wait"] if rank == 0 else ["wait"])
+def test_the_first_process_forgets_before_the_others_read(tmp_path: Path) -> None:
+    """Or they would answer with what is no longer there, or lose what another has just kept."""
+    path = tmp_path / "s"
+    lms = [of_two(painter(), rank, lambda mine: None) for rank in (0, 1)]
+    runs = [RunConfig(model=lm, tasks=["t"], use_cache=str(path), fresh=True) for lm in lms]
+    with AnswerStore(path, model_identity(runs[0], lms[0])) as store:
+        store.add("loglikelihood", [b"1" * 16], [(-1.0, True)])
+    meeting, seen = threading.Barrier(2), {}
+    for lm in lms:
+        lm.barrier = meeting.wait  # type: ignore[assignment,method-assign]
+
+    def process(rank: int) -> None:
+        if rank == 0:
+            time.sleep(0.2)  # the other one is there first
+        with open_store(runs[rank], lms[rank], None) as opened:
+            assert opened is not None
+            seen[rank] = opened.find([b"1" * 16])
+
+    threads = [threading.Thread(target=process, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert seen == {0: [MISSING], 1: [MISSING]}
+
+
+def test_answers_kept_after_forgetting_are_found(tmp_path: Path) -> None:
+    """Rows of the file are used again."""
+    with AnswerStore(tmp_path / "s", "m") as one:
+        one.add("generate_until", [b"1" * 16, b"2" * 16], ["a", "b"])
+        one.refresh()
+        one.forget()
+        with AnswerStore(tmp_path / "s", "m") as two:
+            two.add("generate_until", [b"3" * 16], ["c"])
+        one.refresh()
+        assert one.find([b"1" * 16, b"3" * 16]) == [MISSING, "c"]
+
+
+def test_requests_with_pictures_are_alike_in_every_process() -> None:
+    """A picture is another object in each, at another place in memory."""
+    made = [Instance("generate_until", {}, ("a", {}, {"visual": [object()]}), 0) for _ in "12"]
+    assert prompts_hash(made[:1]) == prompts_hash(made[1:])
+    other = Instance("generate_until", {}, ("b", {}, {"visual": [object()]}), 0)
+    assert prompts_hash([other]) != prompts_hash(made[:1])
 
 
 @pytest.mark.parametrize(

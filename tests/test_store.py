@@ -357,37 +357,6 @@ def test_a_model_object_that_nothing_tells_apart_is_warned_of(
     assert "method `identity`" in caplog.text
 
 
-class _Weight:
-    """What of a tensor is looked at."""
-
-    def __init__(self, numbers: list[float]) -> None:
-        self.values, self.dtype, self.is_meta = np.array(numbers), "float32", False
-        self.shape = self.values.shape
-
-    def detach(self) -> _Weight:
-        return self
-
-    def flatten(self) -> _Weight:
-        return self
-
-    def numel(self) -> int:
-        return int(self.values.size)
-
-    def __getitem__(self, place: slice) -> Any:
-        return self.values[place]
-
-
-def test_a_live_model_is_told_apart_by_its_weights() -> None:
-    def identity(*numbers: float) -> str:
-        lm: Any = ScriptedLM()
-        lm.model = type("Net", (), {"named_parameters": lambda _: [("w", _Weight([*numbers]))]})()
-        return model_identity(RunConfig(model=lm, tasks=["t"]), lm)
-
-    assert identity(*range(1000)) == identity(*range(1000))
-    assert identity(*range(1000)) != identity(*(n + 0.5 for n in range(1000)))
-    assert identity(1, 2) != identity(1, 2, 3)
-
-
 def test_simple_evaluate_uses_a_cache_by_name(colours: Folder, tmp_path: Path) -> None:
     asked: list[int] = []
 

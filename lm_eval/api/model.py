@@ -59,6 +59,9 @@ class LM(abc.ABC):
     """Whether several processes hold parts of the model, and so must ask the very same requests:
     then none is left out because one process finds its answer stored."""
 
+    run_seed: int | None = None
+    """The seed of the run that asks, for a model that draws and was given none of its own."""
+
     def __init__(self) -> None:
         self._rank = 0
         self._world_size = 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lm_eval.errors import UnknownNameError, suggestion
@@ -32,23 +32,34 @@ class Registry(Generic[T]):
         self._home = home
         self._group = entry_points
         self._entries: dict[str, T | str] = {}
+        self._foreign: set[str] = set()
         self._complete = False
 
-    def register(self, *names: str, target: T | str | None = None) -> Callable[[T], T]:
-        """Register an object under some names: as a decorator, or with `target=` at once."""
+    def register(
+        self, *names: str, target: T | str | None = None, owner: Any = None
+    ) -> Callable[[T], T]:
+        """Register an object under some names: as a decorator, or with `target=` at once.
+
+        `owner` is whose it is, for objects that do not tell.
+        """
 
         def decorate(obj: T) -> T:
-            # What this package registers must not come later, and take a name back.
-            if not str(getattr(obj, "__module__", self._home)).startswith(self._home):
-                importlib.import_module(self._home)
-            for name in names or (getattr(obj, "__name__", str(obj)),):
-                self._entries[name] = obj
+            self._add(names or (getattr(obj, "__name__", str(obj)),), obj, owner or obj)
             return obj
 
         if target is not None:
-            for name in names:
-                self._entries[name] = target
+            self._add(names, target, owner or target)
         return decorate
+
+    def _add(self, names: Iterable[str], entry: T | str, owner: Any) -> None:
+        """What others register keeps its name, whenever this package's own comes."""
+        place = owner if isinstance(owner, str) else getattr(owner, "__module__", __name__)
+        ours = str(place).startswith("lm_eval.")
+        for name in names:
+            if not ours:
+                self._foreign.add(name)
+            if not ours or name not in self._foreign:
+                self._entries[name] = entry
 
     def get(self, name: str) -> T:
         """The object called `name`; an unknown one is answered with the nearest names."""
@@ -72,7 +83,7 @@ class Registry(Generic[T]):
         self._complete = True
         already = dict(self._entries)
         importlib.import_module(self._home)
-        self._entries |= already  # what a user registered keeps its name
+        self._entries |= already  # what task folders registered, which pass for ours
         if self._group is not None:
             for point in importlib.metadata.entry_points(group=self._group):
                 self._entries.setdefault(point.name, point.value)
@@ -216,14 +227,14 @@ def register_metric(
     def decorate(function: C) -> C:
         metric_registry.register(metric)(function)
         if higher_is_better is not None:
-            higher_is_better_registry.register(metric)(higher_is_better)
+            higher_is_better_registry.register(metric, owner=function)(higher_is_better)
         if output_type is not None:
             types = (output_type,) if isinstance(output_type, str) else tuple(output_type)
-            metric_output_registry.register(metric)(types)
+            metric_output_registry.register(metric, owner=function)(types)
         if aggregation is not None:
-            metric_agg_registry.register(metric)(get_aggregation(aggregation))
+            metric_agg_registry.register(metric, owner=function)(get_aggregation(aggregation))
         if reduction is not None:
-            metric_reduction_registry.register(metric)(get_reduction(reduction))
+            metric_reduction_registry.register(metric, owner=function)(get_reduction(reduction))
         return function
 
     return decorate

@@ -151,6 +151,7 @@ class RunConfig:
             self.fewshot_as_multiturn = bool(self.apply_chat_template)
         if self.trust_remote_code:
             self.model_args = {**self.model_args, "trust_remote_code": True}
+            self._given["model_args"] = self.model_args
 
     def as_given(self, name: str) -> Any:
         """Arguments as they were given, in one text or none at all, but never with a secret."""

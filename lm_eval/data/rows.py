@@ -27,6 +27,10 @@ class _LikeDataset(Sequence[Doc]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        import datasets
+
+        if not hasattr(datasets.Dataset, name):
+            raise AttributeError(f"documents have no {name!r}, nor has datasets.Dataset.")
         return getattr(as_dataset(self), name)
 
 
@@ -37,6 +41,7 @@ class Rows(_LikeDataset):
         columns = dict.fromkeys(key for row in rows for key in row)
         self.column_names = list(columns)
         self._rows = [{name: row.get(name) for name in columns} for row in rows]
+        self.dataset: Any = None
 
     @overload
     def __getitem__(self, index: int) -> Doc: ...
@@ -97,9 +102,11 @@ class TableRows(_LikeDataset):
 def as_dataset(split: Any) -> Any:
     """A real `datasets.Dataset`, which is what a task folder's `process_docs` is written for."""
     if isinstance(split, Rows):
-        import datasets
+        if split.dataset is None:
+            import datasets
 
-        return datasets.Dataset.from_list(list(split))
+            split.dataset = datasets.Dataset.from_list(list(split))
+        return split.dataset
     if isinstance(split, TableRows):
         if split.dataset is None:
             from lm_eval.data.parquet import to_dataset

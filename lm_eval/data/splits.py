@@ -21,6 +21,10 @@ class Origin:
     revision: str | None = None
 
 
+def _given(rows: Any) -> Any:
+    return rows
+
+
 class Splits(MutableMapping[str, Any]):
     """Splits by name. A large training split costs nothing until examples are drawn from it."""
 
@@ -41,7 +45,7 @@ class Splits(MutableMapping[str, Any]):
 
     def __setitem__(self, split: str, rows: Any) -> None:
         """Put other rows in the place of a split, as people do who look at a few documents."""
-        self._readers[split] = lambda: rows
+        self._readers[split] = partial(_given, rows)
         self._read[split] = rows
 
     def __delitem__(self, split: str) -> None:

@@ -63,11 +63,11 @@ def _ask_share(
     _check_alike(lm, asked)
     bounds = [_between_requests(asked, rank, lm.world_size) for rank in range(lm.world_size + 1)]
     mine = slice(bounds[lm.rank], bounds[lm.rank + 1])
-    failure: EvalError | None = None
+    failure: Exception | None = None
     answers: list[Any] = []
     try:
         answers = _obtain(lm, kind, asked[mine], store, keys and keys[mine])
-    except EvalError as error:  # the others wait for this share: they must hear of it
+    except Exception as error:  # the others wait for this share: they must hear of it
         failure = error
         logger.error("process %d: %s (The others finish their shares.)", lm.rank, error)
     gathered = lm.gather_object((answers, failure and str(failure)), dst=0)
@@ -278,21 +278,21 @@ def _plain(kind: str, given: Any) -> Any:
 def _ask(lm: LM, kind: str, asked: list[Instance]) -> list[Any]:
     model = f"{type(lm).__name__}.{kind}"
     try:
-        answers = getattr(lm, kind)(asked)
+        given = getattr(lm, kind)(asked)
+        if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
+            raise ModelError(f"{model} must return a list of answers, not {type(given).__name__}.")
+        answers = [_as_python(answer) for answer in given]
     except EvalError:
         raise
     except Exception as error:
         told = ModelError(f"{model} failed: {type(error).__name__}: {error}")
         raise also_known_as(told, error) from error
-    if not isinstance(answers, Iterable) or isinstance(answers, (str, Mapping)):
-        raise ModelError(f"{model} must return a list of answers, not {type(answers).__name__}.")
-    answers = [_as_python(answer) for answer in answers]
     if len(answers) != len(asked):
         raise ModelError(
             f"{model} gave {len(answers)} answers to {len(asked)} requests; "
             "it must return one for each, in order."
         )
-    if kind == "generate_until" and (lost := answers.count(None)):
+    if kind == "generate_until" and (lost := sum(answer is None for answer in answers)):
         logger.warning("%s gave no answer to %d requests; they count as empty.", model, lost)
         answers = ["" if answer is None else answer for answer in answers]
     shape = _SHAPES[kind]
@@ -306,16 +306,22 @@ def _ask(lm: LM, kind: str, asked: list[Instance]) -> list[Any]:
 
 
 def _as_python(answer: Any) -> Any:
-    """An answer with tensors of one number as that number."""
+    """An answer with arrays and tensors as the numbers that they hold."""
+    if type(answer) in _PLAIN:
+        return answer
     if type(answer) is tuple and len(answer) == 2:
         value, greedy = answer
-        plain = type(value) is float or isinstance(value, Real)
-        return answer if plain else (_as_python(value), greedy)
-    if isinstance(answer, (str, Real)) or getattr(answer, "ndim", None) != 0:
-        return answer
-    return answer.item()
+        plain = type(value) in _PLAIN and type(greedy) in _PLAIN
+        return answer if plain else (_as_python(value), _as_python(greedy))
+    if isinstance(answer, list) and len(answer) == 2:
+        return _as_python(tuple(answer))
+    size = getattr(answer, "ndim", None)
+    if size == 0:
+        return answer.item()
+    return tuple(answer.tolist()) if size == 1 and len(answer) == 2 else answer
 
 
+_PLAIN = (float, str, int, bool, type(None))
 _EXPECTED = {
     "loglikelihood": "a log-probability and whether it was greedy",
     "loglikelihood_rolling": "a log-probability",

@@ -136,6 +136,7 @@ class AnswerStore:
         except sqlite3.Error as error:
             raise _told(self.path, error) from error
         self._answers.clear()
+        self._read_up_to = 0  # rows that are free again get new answers
 
     def close(self) -> None:
         self._connection.close()  # the last to close brings the log into the file

@@ -114,6 +114,9 @@ class EvaluationTracker:
             file = self._saved.with_name(f"samples_{file_name(task_name)}_{stamp}.jsonl")
             with atomic_file(file) as opened:
                 write_log(opened, samples, "jsonl")
+            if self.push_samples_to_hub:
+                model = self.general_config_tracker.model_name
+                self._upload_samples([file], model)
 
     def recreate_metadata_card(self) -> None:
         """Let the data viewer of the hub find the latest results and samples."""
@@ -148,7 +151,11 @@ class EvaluationTracker:
             self._upload(self.results_repo, [results], folder, f"Results of {model}")
         if self.push_samples_to_hub and with_samples:
             logs = sorted(results.parent.glob(f"samples_*_{stamp}.*"))
-            self._upload(self.details_repo, logs, folder, f"Samples of {model}")
+            self._upload_samples(logs, model)
+
+    def _upload_samples(self, logs: Sequence[Path], model: str) -> None:
+        folder = sanitize_model_name(model)
+        self._upload(self.details_repo, logs, folder, f"Samples of {model}")
 
     def _upload(self, repository: str, files: Sequence[Path], folder: str, message: str) -> None:
         from huggingface_hub import CommitOperationAdd

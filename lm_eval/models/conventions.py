@@ -18,6 +18,7 @@ import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import move_spaces, split_pair
 from lm_eval.config.generation import LENGTH_NAMES
+from lm_eval.defaults import DEFAULT_OTHER_SEED
 from lm_eval.errors import ModelError
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Window",
     "answered_before",
     "cut_at_stop",
+    "drawing_seed",
     "fit_window",
     "get_rolling_token_windows",
     "keep_end",
@@ -187,6 +189,12 @@ def answered_before(asking: Sequence[Instance]) -> int:
     here = Counter(map(id, asking))
     every = {id(request): request for request in asking}
     return sum(max(0, (getattr(r, "repeats", None) or 1) - here[key]) for key, r in every.items())
+
+
+def drawing_seed(lm: Any) -> int:
+    """Where a model's random numbers begin: as it was told, or else the run."""
+    given: tuple[int | None, ...] = (lm.seed, lm.run_seed, DEFAULT_OTHER_SEED)
+    return next(int(seed) for seed in given if seed is not None)
 
 
 def stream(seed: int, text: str, settings: Generation, repeat: int) -> np.random.Generator:

@@ -13,9 +13,13 @@ from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
 
 
 def create_model(run: RunConfig) -> LM:
-    """The model object given, or one made from its name and arguments."""
-    if isinstance(run.model, LM):
-        return run.model
+    """The model object given, or one made from its name and arguments; it hears the run's seed."""
+    lm = run.model if isinstance(run.model, LM) else _make(run)
+    lm.run_seed = run.seed.torch
+    return lm
+
+
+def _make(run: RunConfig) -> LM:
     if not isinstance(run.model, str):
         raise ModelError(
             f"model must be a name or an object derived from lm_eval.api.model.LM, "
@@ -36,8 +40,6 @@ def create_model(run: RunConfig) -> LM:
     extras = {k: v for k, v in extras.items() if v is not None and k not in run.model_args}
     _check_arguments(run.model, make, run.model_args)
     accepted = _accepted(make, extras)
-    if "seed" in _parameters(make)[0] and "seed" not in run.model_args:
-        accepted |= {} if run.seed.torch is None else {"seed": run.seed.torch}
     try:
         return make.create_from_arg_obj(run.model_args, accepted)
     except EvalError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +44,8 @@ _SMALL, _BLOCKS, _BLOCK = 1 << 20, 32, 1 << 16
 def model_identity(run: RunConfig, lm: LM) -> str:
     """The model's identity as one line of JSON."""
     own = lm.identity() if hasattr(lm, "identity") else None
-    if own is not None and isinstance(run.model, str):
-        # The run's seed, which belongs to drawn answers alone, or among the arguments.
-        own = {name: value for name, value in own.items() if name != "seed"}
-    if not isinstance(run.model, str) and own is None:
-        own = {"weights": weights_of(getattr(lm, "model", None))}
-        if own["weights"] is None:
-            logger.warning(
-                "Answers are kept for every %s object alike: nothing tells one from another. Use "
-                "another file for another model, or give the class a method `identity` that "
-                "returns a dictionary of what it is made of.",
-                type(lm).__name__,
-            )
+    if own is None and not isinstance(run.model, str):
+        own = _of_object(lm)
     arguments = {k: v for k, v in run.model_args.items() if k not in _SPEED | SECRETS}
     described = {
         "model": run.model if isinstance(run.model, str) else None,
@@ -67,20 +58,57 @@ def model_identity(run: RunConfig, lm: LM) -> str:
     return json.dumps(described, sort_keys=True, default=str)
 
 
-def weights_of(module: Any) -> str | None:
+def _of_object(lm: LM) -> dict[str, Any]:
+    """What can be told of a model that somebody made and that does not tell it itself."""
+    weights = weights_of(lm)
+    if weights is None:
+        logger.warning(
+            "Answers are kept for every %s object alike: nothing tells one from another. Use "
+            "another file for another model, or give the class a method `identity` that "
+            "returns a dictionary of what it is made of.",
+            type(lm).__name__,
+        )
+    settings = lm.answer_settings() if hasattr(lm, "answer_settings") else None
+    return {"weights": weights, "settings": settings, "tokenizer": tokenizer_of(lm)}
+
+
+def weights_of(lm: LM) -> str | None:
     """What tells a live model's weights from others: some numbers of each, since training changes
-    them all. None for what has none.
+    them all. None where they are not here to be looked at.
     """
-    parameters = getattr(module, "named_parameters", None)
-    if parameters is None:
-        return None
-    digest = hashlib.sha256()
-    for name, weight in parameters():
-        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-        if not weight.is_meta:  # else it lies elsewhere, and comes when it is needed
+    digest, looked_at = hashlib.sha256(), 0
+    try:
+        module: Any = getattr(lm, "model", None)
+        for name, weight in [*module.named_parameters(), *module.named_buffers()]:
+            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
+            if weight.is_meta:  # it lies elsewhere, and comes when it is needed
+                continue
             flat = weight.detach().flatten()
-            digest.update(str(flat[:: max(1, flat.numel() // _NUMBERS)].tolist()).encode())
-    return digest.hexdigest()
+            digest.update(str(flat[:: _step(weight)].tolist()).encode())
+            looked_at += len(flat)
+    except Exception:  # it may be of any library, and in formats that have no numbers
+        return None
+    return digest.hexdigest() if looked_at else None
+
+
+def _step(weight: Any) -> int:
+    """How far apart the numbers are that are looked at: they must not all be of one column."""
+    step = max(1, weight.numel() // _NUMBERS)
+    width = weight.shape[-1] if len(weight.shape) else 1
+    while math.gcd(step, width) > 1:
+        step += 1
+    return int(step)
+
+
+def tokenizer_of(lm: LM) -> str | None:
+    """What tells a live tokenizer from others."""
+    tokenizer = getattr(lm, "tokenizer", None)
+    try:
+        core = getattr(tokenizer, "backend_tokenizer", None)
+        text = str(tokenizer.get_vocab()) if core is None else core.to_str()  # type: ignore[union-attr]
+    except Exception:
+        return None if tokenizer is None else str(getattr(tokenizer, "name_or_path", None))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def fingerprint(path: Any) -> list[list[Any]] | None:

@@ -14,7 +14,7 @@ import os
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,8 +215,8 @@ class RunFolder:
             self._sweep()
             yield
         finally:
-            os.close(handle)
             self._clean(missing)
+            os.close(handle)
 
     def _sweep(self) -> None:
         """Remove what a run that was killed had begun to write; while we hold the folder, nobody
@@ -228,11 +228,15 @@ class RunFolder:
 
     def _clean(self, made: Sequence[Path]) -> None:
         """Leave nothing behind of a run that was refused before it was begun."""
-        if made and not (self.path / NAME).exists():
-            for unused in (LOCK, ANSWERS):
-                (self.path / unused).unlink(missing_ok=True)
+        if not made or not self.path.is_dir():
+            return
+        found, unused = set(self.path.iterdir()), {self.path / LOCK, self.path / ANSWERS}
+        with suppress(OSError):  # some systems keep what is open
+            if found <= unused:  # not even the record of a run, nor its plan
+                for file in found:
+                    file.unlink()
             for folder in made:
-                if folder.is_dir() and not any(folder.iterdir()):
+                if not any(folder.iterdir()):
                     folder.rmdir()
 
 

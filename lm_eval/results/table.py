@@ -114,15 +114,15 @@ def _hierarchy(
     seen: set[str] = set()
     ordered: list[tuple[str, int]] = []
 
-    def visit(name: str, depth: int) -> None:
+    def visit(name: str, above: tuple[str, ...]) -> None:
         seen.add(name)
         if name in rows:
-            ordered.append((name, depth))
-        for child in sorted(group_subtasks.get(name, ())):
-            visit(child, depth + 1)
+            ordered.append((name, len(above)))
+        for child in sorted({*group_subtasks.get(name, ())} - {name, *above}):
+            visit(child, (*above, name))
 
     children = {child for names in group_subtasks.values() for child in names}
     for name in sorted(group_subtasks):
         if name not in children:
-            visit(name, 0)
+            visit(name, ())
     return ordered + sorted((name, 0) for name in rows if name not in seen)

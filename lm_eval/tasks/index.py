@@ -64,7 +64,8 @@ def build_index(roots: Iterable[Path]) -> Index:
             raise ConfigError(f"include_path: there is no folder {root}.")
         for name, entry in _index_folder(root).items():
             if name in index and (entry.path, entry.tags) != (index[name].path, index[name].tags):
-                ours, taken = (e.path or "a tag" for e in (entry, index[name]))
+                ours = entry.path or f"a tag in {root}"
+                taken = index[name].path or "a tag in a folder before it"
                 logger.warning("%s from %s replaces the one from %s.", name, ours, taken)
             index[name] = entry
     return index

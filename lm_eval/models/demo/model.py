@@ -21,6 +21,7 @@ from lm_eval.models.conventions import (
     TextScores,
     Window,
     answered_before,
+    drawing_seed,
     fit_window,
     keep_end,
     move_spaces,
@@ -51,7 +52,7 @@ class DemoLM(TemplateLM):
         device: taken likewise; the model runs on the processor.
         max_length: most tokens the model reads, at most what it was trained for.
         max_gen_toks: most tokens of an answer whose request names no number.
-        seed: where the random numbers of sampled answers begin.
+        seed: where the random numbers of sampled answers begin; by default the run's.
         prefix_sharing: False computes every request alone, to compare with.
         pretrained: a folder with config.json, model.safetensors and tokenizer.json.
     """
@@ -63,7 +64,7 @@ class DemoLM(TemplateLM):
         device: str | None = None,
         max_length: int | None = None,
         max_gen_toks: int = 256,
-        seed: int = 1234,
+        seed: int | None = None,
         prefix_sharing: bool = True,
         pretrained: str | None = None,
     ) -> None:
@@ -96,9 +97,10 @@ class DemoLM(TemplateLM):
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False))
 
     def identity(self) -> dict[str, Any]:
-        """The weights and the seed of sampled answers: nothing else changes what it says."""
+        """Weights and settings: nothing else changes what it says."""
         weights = (self._folder / "model.safetensors").read_bytes()
-        return {"weights": hashlib.sha256(weights).hexdigest(), "seed": self.seed}
+        settings = {"seed": self.seed, "lengths": [self.max_length, self.max_gen_toks]}
+        return {"weights": hashlib.sha256(weights).hexdigest(), **settings}
 
     def usage(self) -> dict[str, int]:
         return self.used.totals()
@@ -215,7 +217,7 @@ class DemoLM(TemplateLM):
                         self.tokenizer,
                         prompts,
                         settings,
-                        seed=self.seed,
+                        seed=drawing_seed(self),
                         stop_token=self.eot_token_id,
                         max_tokens=TREE_TOKENS,
                     )

@@ -15,6 +15,7 @@ from lm_eval.models.conventions import (
     Generation,
     answered_before,
     cut_at_stop,
+    drawing_seed,
     read_generation,
     room_before,
     stream,
@@ -181,7 +182,7 @@ class Generator:
             prompts,
             settings,
             self._ending(settings),
-            seed=lm.seed,
+            seed=drawing_seed(lm),
             device=lm.device,
             max_tokens=lm.budget.tokens,
             attend=lm.ways.attend,
@@ -277,7 +278,7 @@ class Generator:
             return
         device = self.lm.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            drawn = stream(self.lm.seed, first.text, settings, first.first)
+            drawn = stream(drawing_seed(self.lm), first.text, settings, first.first)
             torch.manual_seed(int(drawn.integers(1 << 62)))
             yield
 

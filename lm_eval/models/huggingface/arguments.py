@@ -87,13 +87,20 @@ def unknown_argument(error: TypeError, made: type) -> ConfigError | None:
     )
 
 
-def taken_by(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def taken_by(
+    function: Callable[..., Any], options: Mapping[str, Any], defaults: Callable[..., Any]
+) -> dict[str, Any]:
     """Of some options those that a function has parameters for: a subclass may have fewer.
 
-    What is set to something it has no parameter for is left for it to refuse.
+    What is set to something else than the default, that of the parameters of `defaults`, is left
+    for it to refuse.
     """
-    parameters = inspect.signature(function).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return dict(options)
-    names = {p.name for p in parameters}
-    return {n: v for n, v in options.items() if n in names or v not in (None, False, "./offload")}
+    usual = inspect.signature(defaults).parameters
+
+    def is_usual(name: str, value: Any) -> bool:
+        return name in usual and (value is usual[name].default or value == usual[name].default)
+
+    return {n: v for n, v in options.items() if n in parameters or not is_usual(n, v)}

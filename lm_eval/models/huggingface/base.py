@@ -135,7 +135,8 @@ class HuggingFaceModel(TemplateLM):
                 **loading.split_by(tp_plan),
                 **kwargs,
             }
-            self._create_model(pretrained, **arguments.taken_by(self._create_model, options))
+            taken = arguments.taken_by(self._create_model, options, HuggingFaceModel.__init__)
+            self._create_model(pretrained, **taken)
         loading.check_vocabulary(self.tokenizer, self._model)
         if isinstance(self._model, torch.nn.Module):
             self._model.eval()

@@ -46,7 +46,7 @@ class HFLM(WithLoops):
             where a check at the start finds that exact on this model.
         rolling_stride: how many tokens each window of a long text predicts; by default windows do
             not overlap.
-        seed: where the random numbers of sampled answers begin.
+        seed: where the random numbers of sampled answers begin; by default the run's.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class HFLM(WithLoops):
         *args: Any,
         prefix_sharing: bool | str = True,
         rolling_stride: int | None = None,
-        seed: int = 1234,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(pretrained, *args, **kwargs)
@@ -75,6 +75,12 @@ class HFLM(WithLoops):
         self._network: Network | None = None
         if type(self) is HFLM:  # a subclass may not be finished yet: its first request does this
             _ = self.ways, self.text_encoder
+
+    def answer_settings(self) -> dict[str, Any]:
+        """What of its settings changes its answers, the weights apart."""
+        names = "backend max_length max_gen_toks truncation_side add_bos_token prefix_token_id "
+        names += "softmax_dtype mixed_precision_dtype think_end_token rolling_stride seed"
+        return {name: str(getattr(self, name, None)) for name in names.split()}
 
     # -- ways of running the model ---------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""Answers kept for a model object are given to no other."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from lm_eval.config.run import RunConfig
+from lm_eval.models.identity import model_identity
+from tests.huggingface.conftest import Make, torch
+
+
+def identity(lm: Any) -> str:
+    return model_identity(RunConfig(model=lm, tasks=["t"]), lm)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"add_bos_token": True},
+        {"max_length": 8},
+        {"truncation_side": "right"},
+        {"prefix_token_id": 3},
+        {"softmax_dtype": "float64"},
+        {"rolling_stride": 5},
+        {"seed": 3},
+        {"think_end_token": "x"},
+    ],
+)
+def test_other_settings_are_another_model(make_lm: Make, options: dict[str, Any]) -> None:
+    assert identity(make_lm()) == identity(make_lm())
+    assert identity(make_lm(**options)) != identity(make_lm())
+
+
+def test_what_changes_the_speed_alone_is_the_same_model(make_lm: Make) -> None:
+    assert identity(make_lm(batch_size=3, prefix_sharing="off")) == identity(make_lm())
+
+
+def changed(llama: Any, name: str, place: Any) -> Any:
+    other = copy.deepcopy(llama)
+    with torch.no_grad():
+        other.get_parameter(name)[place] += 0.5
+    return other
+
+
+def test_other_weights_are_another_model(make_lm: Make, llama: Any) -> None:
+    own = identity(make_lm())
+    assert identity(make_lm(copy.deepcopy(llama))) == own
+    whole = changed(llama, "model.norm.weight", slice(None))
+    columns = changed(llama, "lm_head.weight", (slice(None), slice(1, None)))
+    assert len({own, identity(make_lm(whole)), identity(make_lm(columns))}) == 3
+
+
+def test_another_tokenizer_is_another_model(make_lm: Make, tokenizer: Any) -> None:
+    other = copy.deepcopy(tokenizer)
+    other.add_tokens(["<new>"])
+    assert identity(make_lm(tokenizer=other)) != identity(make_lm())
+
+
+def test_weights_that_are_elsewhere_tell_nothing(
+    make_lm: Make, llama: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    lm = make_lm()
+    lm._model = copy.deepcopy(llama).to("meta")
+    identity(lm)
+    assert "for every HFLM object alike" in caplog.text
