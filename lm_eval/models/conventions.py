@@ -19,7 +19,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import move_spaces, split_pair
 from lm_eval.config.generation import LENGTH_NAMES
 from lm_eval.defaults import DEFAULT_OTHER_SEED
-from lm_eval.errors import ModelError
+from lm_eval.errors import ConfigError, ModelError
 
 __all__ = [
     "Generation",
@@ -142,7 +142,10 @@ def read_generation(settings: Mapping[str, Any], max_gen_toks: int) -> Generatio
     An answer is greedy when `do_sample` is false or when nothing asks for sampling; `do_sample`
     alone samples at temperature 1.
     """
-    until = settings.get("until") or []
+    until = settings.get("until") or ()
+    until = (until,) if isinstance(until, str) else until
+    if not isinstance(until, (list, tuple)) or not all(isinstance(stop, str) for stop in until):
+        raise ConfigError(f"until must be a text or a list of texts, not {settings['until']!r}.")
     length = next((settings[n] for n in LENGTH_NAMES if settings.get(n) is not None), max_gen_toks)
     temperature = settings.get("temperature")
     do_sample = settings.get("do_sample")
@@ -150,7 +153,7 @@ def read_generation(settings: Mapping[str, Any], max_gen_toks: int) -> Generatio
         temperature = 1.0 if do_sample else 0.0
     top_p = settings.get("top_p")
     return Generation(
-        until=(until,) if isinstance(until, str) else tuple(until),
+        until=tuple(until),
         max_gen_toks=int(length),
         temperature=0.0 if do_sample is False else float(temperature),
         top_k=max(0, int(settings.get("top_k") or 0)),

@@ -9,7 +9,7 @@ import pytest
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook
-from lm_eval.errors import ModelError
+from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.huggingface import HFLM
 from tests.huggingface.conftest import ARCHITECTURES, SHAPE, T5, Make, ask, make_model, torch
 
@@ -220,3 +220,81 @@ def test_a_model_whose_defaults_change_draws_is_left_to_transformers(
     drawn = lm.generate_until([ask("generate_until", "Tom has", DRAWN)] * 2)
     greedy = lm.generate_until([ask("generate_until", "Tom has", {"max_gen_toks": 8})])
     assert drawn == greedy * 2
+
+
+def asked_all(lm: Any, **settings: Any) -> list[str]:
+    texts = ("Tom has", "The river", "A bird saw the")
+    found: list[str] = lm.generate_until(
+        [ask("generate_until", text, {"max_gen_toks": 10, **settings}) for text in texts]
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num_return_sequences": 2}, "'a_task': num_return_sequences is not taken.*`repeats`"),
+        ({"return_dict_in_generate": True}, "return_dict_in_generate is not taken"),
+        ({"stop": ["e"]}, "stop is not taken: stop strings are called `until`"),
+        ({"until": 5}, "until must be a text or a list of texts, not 5"),
+        ({"until": ["e", 3]}, r"until must be a text or a list of texts, not \['e', 3\]"),
+    ],
+)
+def test_settings_that_would_change_what_comes_back_are_refused(
+    make_lm: Make, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        asked_all(make_lm(), **settings)
+
+
+def test_several_sequences_by_default_do_not_shift_the_answers(
+    make_lm: Make, llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = asked_all(make_lm(), num_beams=2)
+    monkeypatch.setattr(llama.generation_config, "num_beams", 2)
+    monkeypatch.setattr(llama.generation_config, "num_return_sequences", 2)
+    assert asked_all(make_lm()) == expected
+
+
+def test_a_subclass_that_gives_too_many_answers_is_told(llama: Any, tokenizer: Any) -> None:
+    class Twice(HFLM):
+        def _model_generate(self, *args: Any, **kwargs: Any) -> Any:
+            return super()._model_generate(*args, **kwargs).repeat(2, 1)
+
+    with pytest.raises(ModelError, match=r"Twice\._model_generate gave \d answers to \d"):
+        asked_all(Twice(pretrained=llama, tokenizer=tokenizer))
+
+
+def test_beams_that_stop_early_without_an_end_token_are_cut(
+    make_lm: Make, llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers fills such rows up with -1."""
+    monkeypatch.setattr(llama.generation_config, "eos_token_id", None)
+    for stop in "etao":
+        alone = asked_all(make_lm(batch_size=1), num_beams=2, until=[stop])
+        assert asked_all(make_lm(batch_size=8), num_beams=2, until=[stop]) == alone
+
+
+def test_the_end_that_a_request_names_replaces_the_models(
+    make_lm: Make, llama: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (text, *_) = asked_all(make_lm())
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    monkeypatch.setattr(llama.generation_config, "eos_token_id", [tokens[2]])
+    assert asked_all(make_lm())[0] == tokenizer.decode(tokens[:2])
+    unused = next(token for token in range(900, 1000) if token not in tokens)
+    assert asked_all(make_lm(), eos_token_id=unused)[0] == text
+
+
+def test_stop_strings_of_the_models_own_are_heard(
+    make_lm: Make, llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = asked_all(make_lm(), until=["e", "a"])
+    assert expected != asked_all(make_lm())
+    assert asked_all(make_lm(), stop_strings=["e", "a"]) == expected
+    monkeypatch.setattr(llama.generation_config, "stop_strings", ["e", "a"])
+    assert asked_all(make_lm()) == expected
+
+
+def test_settings_that_we_set_ourselves_may_be_set(make_lm: Make) -> None:
+    assert asked_all(make_lm(), use_cache=False, pad_token_id=3) == asked_all(make_lm())

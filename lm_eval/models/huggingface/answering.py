@@ -11,6 +11,7 @@ import torch
 
 from lm_eval.api.instance import Instance
 from lm_eval.config.generation import LENGTH_NAMES
+from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import (
     Generation,
     answered_before,
@@ -25,6 +26,7 @@ from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.batches import in_batches, in_order
 from lm_eval.models.huggingface.company import Company, try_company
 from lm_eval.models.huggingface.generation import Ending, Prompt, generate
+from lm_eval.models.huggingface.loading import dtype_of
 from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import text_config
 
@@ -49,6 +51,15 @@ NEUTRAL = {
     "guidance_scale": (None, 1.0),
     "encoder_repetition_penalty": (None, 1.0),
     "exponential_decay_length_penalty": (None,),
+    "stop_strings": (None, []),
+    "watermarking_config": (None,),
+    "dola_layers": (None,),
+}
+#: Settings that would change what comes back, with what is meant instead.
+REFUSED = {
+    "num_return_sequences": "several answers to a request are `repeats` of its task",
+    "return_dict_in_generate": "only the text is looked at",
+    "stop": "stop strings are called `until`",
 }
 #: Model defaults that change drawn answers.
 NEUTRAL_DRAWS = {
@@ -81,6 +92,7 @@ class Generator:
             groups.setdefault(repr(sorted(request.args[1].items())), []).append(i)
         for numbers in groups.values():
             asked: Mapping[str, Any] = requests[numbers[0]].args[1]
+            check_settings(asked, requests[numbers[0]])
             settings = self._read(asked)
             if settings.max_gen_toks < 1:
                 yield from ((number, "") for number in numbers)
@@ -166,7 +178,7 @@ class Generator:
         memory = ROW_BYTES
         if kind == "cuda":
             memory = torch.cuda.mem_get_info(lm.device)[0] // 4
-        fitting: int = memory // (pairs * width * length * lm.model.dtype.itemsize)
+        fitting: int = memory // (pairs * width * length * dtype_of(lm.model).itemsize)
         return max(1, min(fitting, MOST_ROWS.get(kind, MOST_ROWS["other"])))
 
     # -- our own loop ----------------------------------------------------------------------------
@@ -176,38 +188,43 @@ class Generator:
     ) -> Iterator[tuple[int, str]]:
         lm = self.lm
         assert lm._network is not None
+        ending = self._ending(settings, asked)
         for request, text, tokens in generate(
             lm._network,
             lm.tok_decode,
             prompts,
             settings,
-            self._ending(settings),
+            ending,
             seed=drawing_seed(lm),
             device=lm.device,
             max_tokens=lm.budget.tokens,
             attend=lm.ways.attend,
             used=lm.used,
         ):
-            yield request, text if lm.think_end_token is None else self._said(tokens, settings)
+            yield request, text if lm.think_end_token is None else self._said(tokens, ending)
 
-    def _ending(self, settings: Generation) -> Ending:
+    def _ending(self, settings: Generation, asked: Mapping[str, Any]) -> Ending:
         lm = self.lm
-        ends = getattr(self.settings, "eos_token_id", None)
+        ends = asked.get("eos_token_id", getattr(self.settings, "eos_token_id", None))
         tokens = {lm.eot_token_id, *(ends if isinstance(ends, list) else [ends])}
         # Special tokens are left out of an answer's text, so they are looked for as tokens.
         tokens |= {token for text, token in self.special.items() if text in settings.until}
-        return Ending(frozenset(t for t in tokens if t is not None), self._stops(settings))
+        # The stop strings, and the end-of-text token's own text.
+        end = (
+            ""
+            if lm.eot_token_id is None
+            else lm.tok_decode(lm.eot_token_id, skip_special_tokens=False)
+        )
+        theirs = asked.get("stop_strings") or getattr(self.settings, "stop_strings", None) or ()
+        stops = (*settings.until, *([theirs] if isinstance(theirs, str) else theirs), end)
+        return Ending(
+            frozenset(t for t in tokens if t is not None), tuple(stop for stop in stops if stop)
+        )
 
-    def _stops(self, settings: Generation) -> tuple[str, ...]:
-        """The request's stop strings and the end-of-text token's own text."""
-        token = self.lm.eot_token_id
-        end = "" if token is None else self.lm.tok_decode(token, skip_special_tokens=False)
-        return tuple(stop for stop in (*settings.until, end) if stop)
-
-    def _said(self, tokens: list[int], settings: Generation) -> str:
+    def _said(self, tokens: list[int], ending: Ending) -> str:
         """The answer behind the thinking, cut at its stop strings."""
         lm = self.lm
-        tokens = self._ending(settings).cut(tokens)
+        tokens = ending.cut(tokens)
         thought = lm.think_end_token
         if isinstance(thought, int):
             if thought in tokens:
@@ -217,7 +234,7 @@ class Generator:
             text = lm.tok_decode(tokens)
             if thought is not None:
                 text = text.split(thought)[-1].lstrip()
-        return cut_at_stop(text, self._stops(settings))
+        return cut_at_stop(text, ending.stops)
 
     # -- transformers' way -------------------------------------------------------------------------
 
@@ -247,26 +264,31 @@ class Generator:
         extras["temperature"] = settings.temperature
         causal = lm.backend == "causal"
         limit = extras.pop("max_length", settings.max_gen_toks + (width if causal else 1))
+        ending = self._ending(settings, asked)
         try:
             with self._drawn_alike(prompts[0], settings):
                 made = lm._model_generate(
                     context=context,
                     attention_mask=mask,
                     max_length=limit,
-                    stop=list(self._stops(settings)),
+                    stop=list(ending.stops),
                     **extras,
                 ).tolist()
         except NotANumberError as error:
             raise NotANumberError(rows[error.number].requests[0]) from error
         read = sum(len(p.tokens) * len(p.requests) for p in prompts)
         lm.used.read(read, sum(len(p.tokens) for p in rows))
-        ending = self._ending(settings)
+        if len(made) != len(rows):
+            raise ModelError(
+                f"{type(lm).__name__}._model_generate gave {len(made)} answers to {len(rows)} "
+                "prompts; it must give one to each."
+            )
         r = 0
         for prompt in prompts:
             for number in prompt.requests:
                 row = ending.cut(made[r][width:] if causal else made[r][1:])
                 lm.used.tokens_out += len(row)
-                yield number, self._said(row, settings)
+                yield number, self._said(row, ending)
                 r += settings.sampled
             r += not settings.sampled
 
@@ -281,6 +303,13 @@ class Generator:
             drawn = stream(drawing_seed(self.lm), first.text, settings, first.first)
             torch.manual_seed(int(drawn.integers(1 << 62)))
             yield
+
+
+def check_settings(asked: Mapping[str, Any], request: Instance) -> None:
+    """Refuse what transformers would take otherwise than it is meant, or not at all."""
+    for name, instead in REFUSED.items():
+        if (value := asked.get(name)) is True or value not in (None, False, 1):
+            raise ConfigError(f"task {task_of(request)!r}: {name} is not taken: {instead}.")
 
 
 def special_tokens(tokenizer: Any) -> dict[str, int]:

@@ -384,6 +384,14 @@ class HuggingFaceModel(TemplateLM):
         if not settings.get("temperature"):
             settings.pop("temperature", None)
             settings.setdefault("do_sample", False)
+        settings = {"pad_token_id": self.tokenizer.pad_token_id, "use_cache": True, **settings}
+        usual = getattr(self._model, "generation_config", None)
+        if getattr(usual, "eos_token_id", None) is None:
+            settings.setdefault("eos_token_id", self.tokenizer.eos_token_id)
+        if settings.get("stop_strings") or getattr(usual, "stop_strings", None):
+            settings["tokenizer"] = self.tokenizer
+        if getattr(usual, "num_return_sequences", None) not in (None, 1):
+            settings["num_return_sequences"] = 1
         start = context.shape[1] if self.backend == "causal" else 1
         with torch.inference_mode(), self.autocast():
             generated: Tensor = self._model.generate(
@@ -391,8 +399,6 @@ class HuggingFaceModel(TemplateLM):
                 max_length=max_length,
                 stopping_criteria=[StopStrings(self.tokenizer, stop, start)],
                 logits_processor=[NumbersOnly(len(context))],
-                pad_token_id=self.tokenizer.pad_token_id,
-                use_cache=True,
                 **settings,
             )
         return generated

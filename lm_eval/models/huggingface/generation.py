@@ -53,8 +53,8 @@ class Ending:
     stops: tuple[str, ...]
 
     def cut(self, tokens: list[int]) -> list[int]:
-        """Tokens up to the first that ends the answer."""
-        ends = (n for n, token in enumerate(tokens) if token in self.tokens)
+        """Tokens up to the first that ends the answer; what is below 0 fills up behind it."""
+        ends = (n for n, token in enumerate(tokens) if token in self.tokens or token < 0)
         return tokens[: next(ends, len(tokens))]
 
     @property
