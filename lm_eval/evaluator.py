@@ -38,7 +38,7 @@ from lm_eval.preparation import (
     count_tokens,
     load_tasks,
 )
-from lm_eval.results.provenance import describe_run, describe_usage
+from lm_eval.results.provenance import begin_usage, describe_run, describe_usage
 from lm_eval.results.run_folder import ANSWERS, RunFolder
 from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
@@ -70,8 +70,14 @@ def run_evaluation(
     with stages("load_model"):
         lm = create_model(run)
     plant_seeds(run.seed)
-    with open_store(run, lm, folder) as store:
-        results = evaluate_tasks(run, lm, loaded["tasks"], loaded["groups"], store, folder, stages)
+    lm.run_seed = run.seed.torch
+    try:
+        with open_store(run, lm, folder) as store:
+            results = evaluate_tasks(
+                run, lm, loaded["tasks"], loaded["groups"], store, folder, stages
+            )
+    finally:
+        lm.run_seed = None
     if results is not None:
         results.update(describe_run(run, lm, started))
         if isinstance(run.model, str):
@@ -93,6 +99,7 @@ def evaluate_tasks(
 ) -> EvalResults | None:
     """Requests, answers, scores, results."""
     stages = stages or Stages()
+    begin_usage(lm)
     check_fit(run, lm, tasks)
     chosen = chosen_documents(run, tasks)
     with stages("build_requests"):

@@ -23,6 +23,7 @@ from lm_eval.config.run import RunConfig
 from lm_eval.data.fingerprint import fingerprint
 from lm_eval.data.rows import Rows
 from lm_eval.errors import EvalError, ModelError, UnknownNameError, also_known_as
+from lm_eval.evaluator import run_evaluation
 from lm_eval.models.conventions import drawing_seed
 from lm_eval.models.create import create_model
 from lm_eval.models.demo.model import DemoLM
@@ -327,25 +328,33 @@ def test_a_model_object_is_named_by_where_it_came_from(colours: Folder) -> None:
 
 
 def test_the_seed_of_a_run_reaches_models_that_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
     class Derived(DemoLM):
         def __init__(self, **kwargs: Any) -> None:
             super().__init__(**kwargs)
 
+        def generate_until(self, requests: list[Instance]) -> list[str]:
+            seeds.append(drawing_seed(self))
+            return super().generate_until(requests)
+
     monkeypatch.setitem(model_registry._entries, "derived", Derived)
+    told, untold = Derived(seed=9), Derived()
+    for model, arguments in (("derived", ""), ("derived", "seed=9"), (told, ""), (untold, "")):
+        run = RunConfig(model=model, model_args=arguments, tasks=["demo_sums"], limit=1, seed=5)
+        run_evaluation(run)
+    assert seeds == [5, 9, 9, 5]
+    assert untold.run_seed is None  # the run is over
 
-    def made(model: Any = "derived", **given: Any) -> tuple[int, str]:
+
+def test_greedy_answers_belong_to_the_model_whatever_the_seed() -> None:
+    def identity(model: Any, **given: Any) -> str:
         run = RunConfig(model=model, tasks=["t"], **given)
-        lm = create_model(run)
-        return drawing_seed(lm), model_identity(run, lm)
+        return model_identity(run, create_model(run))
 
-    assert made(seed=5)[0] == 5
-    assert made(seed=5, model_args="seed=9")[0] == 9
-    assert made(DemoLM(), seed=5)[0] == 5
-    assert made(DemoLM(seed=9), seed=5)[0] == 9
-    # Greedy answers belong to the model whatever the seed: drawn ones are keyed by the run's.
-    assert made(seed=5)[1] == made(seed=6)[1]
-    assert made(model_args="seed=9")[1] != made(model_args="seed=8")[1]
-    assert made(DemoLM(seed=9))[1] != made(DemoLM(seed=8))[1]
+    assert identity("demo", seed=5) == identity("demo", seed=6)
+    assert identity("demo", model_args="seed=9") != identity("demo", model_args="seed=8")
+    assert identity(DemoLM(seed=9)) != identity(DemoLM(seed=8))
 
 
 def test_a_seed_of_another_meaning_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,9 @@ from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
 
 
 def create_model(run: RunConfig) -> LM:
-    """The model object given, or one made from its name and arguments; it hears the run's seed."""
-    lm = run.model if isinstance(run.model, LM) else _make(run)
-    lm.run_seed = run.seed.torch
-    return lm
-
-
-def _make(run: RunConfig) -> LM:
+    """The model object given, or one made from its name and arguments."""
+    if isinstance(run.model, LM):
+        return run.model
     if not isinstance(run.model, str):
         raise ModelError(
             f"model must be a name or an object derived from lm_eval.api.model.LM, "
@@ -48,9 +44,10 @@ def _make(run: RunConfig) -> LM:
         if isinstance(error, TypeError) and (
             missing := _missing(make, {**run.model_args, **accepted})
         ):
+            given = suggestion(missing[0], run.model_args).replace("Did you mean", "Was it meant by")
             raise ConfigError(
                 f"the model {run.model!r} must be told {' and '.join(missing)}: "
-                f"--model_args {','.join(f'{name}=…' for name in missing)}."
+                f"--model_args {','.join(f'{name}=…' for name in missing)}.{given}"
             ) from error
         raise ModelError(
             f"the model {run.model!r} could not be made from {run.model_args}: "

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import math
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ _SPEED = {
 _MOST_FILES = 1000
 #: Of each of a live model's weights, so many numbers are looked at.
 _NUMBERS = 64
+#: A module's own settings, such as a norm's epsilon, are of these types.
+_SIMPLE = (bool, int, float, str)
 #: Of a file longer than this, so many blocks of so many bytes are read, first and last included:
 #: weights that were trained on differ everywhere.
 _SMALL, _BLOCKS, _BLOCK = 1 << 20, 32, 1 << 16
@@ -73,22 +76,41 @@ def _of_object(lm: LM) -> dict[str, Any]:
 
 
 def weights_of(lm: LM) -> str | None:
-    """What tells a live model's weights from others: some numbers of each, since training changes
-    them all. None where they are not here to be looked at.
+    """What tells a live model from others: of each of its weights the sum and some numbers, its
+    configuration, and which adapters are on. None where they are not here to be looked at.
+
+    Nothing tells what a hook or a replaced function does: such a model is like no other.
     """
     digest, looked_at = hashlib.sha256(), 0
     try:
         module: Any = getattr(lm, "model", None)
+        if any(map(_is_altered, module.modules())):
+            return uuid.uuid4().hex
+        digest.update(str(getattr(module, "config", None)).encode())
+        for part in module.modules():
+            own = vars(part)
+            simple = {name: own[name] for name in sorted(own) if type(own[name]) in _SIMPLE}
+            simple.pop("training", None)
+            digest.update(f"{simple} {own.get('_active_adapter')}".encode())
         for name, weight in [*module.named_parameters(), *module.named_buffers()]:
             digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
             if weight.is_meta:  # it lies elsewhere, and comes when it is needed
                 continue
             flat = weight.detach().flatten()
             digest.update(str(flat[:: _step(weight)].tolist()).encode())
+            if weight.is_floating_point():
+                digest.update(str(flat.double().sum().item()).encode())
             looked_at += len(flat)
     except Exception:  # it may be of any library, and in formats that have no numbers
         return None
     return digest.hexdigest() if looked_at else None
+
+
+def _is_altered(module: Any) -> bool:
+    """Whether somebody has hooked into a module; what splits models over devices has not."""
+    own = vars(module)
+    hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in own
+    return bool(hooked) and "_hf_hook" not in own
 
 
 def _step(weight: Any) -> int:

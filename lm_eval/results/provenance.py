@@ -38,6 +38,12 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
     return cast("EvalResults", described)
 
 
+def begin_usage(lm: LM) -> None:
+    """Count from here: a model object may have answered other evaluations."""
+    if isinstance(getattr(lm, "used", None), Usage):
+        lm.used = Usage()  # type: ignore[attr-defined]
+
+
 def describe_usage(lm: LM) -> EvalResults | None:
     """What the model went through, in all its processes; None in those that do not collect."""
     used = getattr(lm, "used", Usage())

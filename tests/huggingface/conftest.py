@@ -123,7 +123,8 @@ def make_lm(llama: Any, tokenizer: Any) -> Make:
     from lm_eval.models.huggingface import HFLM
 
     def make(model: Any = llama, **options: Any) -> Any:
-        return HFLM(pretrained=model, tokenizer=options.pop("tokenizer", tokenizer), **options)
+        options = {"tokenizer": tokenizer, "seed": 1234, **options}
+        return HFLM(pretrained=model, **options)
 
     return make
 

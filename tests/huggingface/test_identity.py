@@ -53,6 +53,28 @@ def test_other_weights_are_another_model(make_lm: Make, llama: Any) -> None:
     assert len({own, identity(make_lm(whole)), identity(make_lm(columns))}) == 3
 
 
+def test_one_row_or_one_setting_is_another_model(make_lm: Make, llama: Any) -> None:
+    own = identity(make_lm())
+    row = changed(llama, "model.embed_tokens.weight", (77, 3))
+    epsilon = copy.deepcopy(llama)
+    epsilon.model.norm.variance_epsilon = 0.5
+    assert len({own, identity(make_lm(row)), identity(make_lm(epsilon))}) == 3
+
+
+def test_a_model_with_a_hook_is_like_no_other(make_lm: Make, llama: Any) -> None:
+    other = copy.deepcopy(llama)
+    other.model.layers[0].register_forward_hook(lambda module, args, out: out)
+    assert identity(make_lm(other)) != identity(make_lm(other))
+
+
+def test_a_model_in_training_is_the_same_model(make_lm: Make, llama: Any) -> None:
+    other = copy.deepcopy(llama)
+    lm = make_lm(other)
+    own = identity(lm)
+    other.train()
+    assert identity(lm) == own
+
+
 def test_another_tokenizer_is_another_model(make_lm: Make, tokenizer: Any) -> None:
     other = copy.deepcopy(tokenizer)
     other.add_tokens(["<new>"])

@@ -7,8 +7,27 @@ import logging
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface.model import HFLM
+from lm_eval.models.utils import Collator, handle_stop_sequences, normalize_gen_kwargs
+from lm_eval.models.utils_hf import (
+    clear_torch_cache,
+    get_dtype,
+    pad_and_concat,
+    stop_sequences_criteria,
+)
 
-__all__ = ["HFLM", "TemplateLM", "eval_logger", "register_model"]
+__all__ = [
+    "HFLM",
+    "Collator",
+    "TemplateLM",
+    "clear_torch_cache",
+    "eval_logger",
+    "get_dtype",
+    "handle_stop_sequences",
+    "normalize_gen_kwargs",
+    "pad_and_concat",
+    "register_model",
+    "stop_sequences_criteria",
+]
 
 # Subclasses import these from here too.
 eval_logger = logging.getLogger(__name__)

@@ -26,6 +26,7 @@ from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.batches import in_batches, in_order
 from lm_eval.models.huggingface.company import Company, try_company
 from lm_eval.models.huggingface.generation import Ending, Prompt, generate
+from lm_eval.models.huggingface.live import has_own_generate
 from lm_eval.models.huggingface.loading import dtype_of
 from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import text_config
@@ -83,16 +84,19 @@ class Generator:
         self.lm = lm
         self.settings = getattr(lm.model, "generation_config", None)
         self.special = special_tokens(lm.tokenizer)
+        told = lm.seed is not None or lm.run_seed is not None
+        # Outside a run each call draws anew, as torch's own seed has it.
+        self.seed = drawing_seed(lm) if told else int(torch.randint(1 << 62, ()))
 
     def answer(self, requests: list[Instance]) -> Iterator[tuple[int, str]]:
         """Yields the number of a request and its answer, as answers are finished."""
         codes = self._codes(request.args[0] for request in requests)
         groups: dict[str, list[int]] = {}
         for i, request in enumerate(requests):
+            check_settings(request.args[1], request)
             groups.setdefault(repr(sorted(request.args[1].items())), []).append(i)
         for numbers in groups.values():
             asked: Mapping[str, Any] = requests[numbers[0]].args[1]
-            check_settings(asked, requests[numbers[0]])
             settings = self._read(asked)
             if settings.max_gen_toks < 1:
                 yield from ((number, "") for number in numbers)
@@ -158,6 +162,8 @@ class Generator:
             return False
         if type(lm)._model_generate is not HuggingFaceModel._model_generate:
             return False
+        if has_own_generate(lm.model):
+            return False
         longest = len(prompts[0].tokens) + settings.max_gen_toks
         if lm.ways.longest is not None and longest > lm.ways.longest:
             return False
@@ -195,7 +201,7 @@ class Generator:
             prompts,
             settings,
             ending,
-            seed=drawing_seed(lm),
+            seed=self.seed,
             device=lm.device,
             max_tokens=lm.budget.tokens,
             attend=lm.ways.attend,
@@ -300,13 +306,17 @@ class Generator:
             return
         device = self.lm.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            drawn = stream(drawing_seed(self.lm), first.text, settings, first.first)
+            drawn = stream(self.seed, first.text, settings, first.first)
             torch.manual_seed(int(drawn.integers(1 << 62)))
             yield
 
 
 def check_settings(asked: Mapping[str, Any], request: Instance) -> None:
     """Refuse what transformers would take otherwise than it is meant, or not at all."""
+    if not isinstance(asked, Mapping):
+        raise ConfigError(
+            f"task {task_of(request)!r}: generation settings are a dictionary, not {asked!r}."
+        )
     for name, instead in REFUSED.items():
         if (value := asked.get(name)) is True or value not in (None, False, 1):
             raise ConfigError(f"task {task_of(request)!r}: {name} is not taken: {instead}.")

@@ -10,6 +10,7 @@ Shapes: N packed tokens, M keys, H query heads, K key heads, E width of a head.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -69,7 +70,17 @@ class UnsupportedAttentionError(RuntimeError):
     """The model asks for something of its attention that layouts do not know."""
 
 
-_active: list[Layout] = []
+class _Active(threading.local):
+    """The layouts that are switched on, in each thread for itself."""
+
+    def __init__(self) -> None:
+        self.layouts: list[Layout] = []
+
+
+_active = _Active()
+running = threading.RLock()
+"""Held by whoever runs a model here: which attention it has is told by its configuration, to all
+threads alike."""
 
 
 def _attention(
@@ -91,10 +102,13 @@ def _attention(
             raise UnsupportedAttentionError(f"attention with {name}")
     if s_aux is not None and s_aux.shape != (query.shape[1],):
         raise UnsupportedAttentionError(f"sinks of shape {tuple(s_aux.shape)}")
-    if not _active:
-        raise UnsupportedAttentionError("no layout is active")
+    if not _active.layouts:
+        raise UnsupportedAttentionError(
+            "this model is being evaluated in another thread; call it afterwards, or evaluate it "
+            "with prefix_sharing=False"
+        )
     form = Form(scaling, sliding_window, softcap, s_aux)
-    mixed = _active[-1].attend(module, query, key, value, form)
+    mixed = _active.layouts[-1].attend(module, query, key, value, form)
     return mixed.transpose(1, 2), None
 
 
@@ -104,16 +118,17 @@ AttentionInterface.register(NAME, _attention)
 @contextmanager
 def switched_on(configs: Sequence[Any], layout: Layout) -> Iterator[None]:
     """Let the models that read these configurations attend by a layout."""
-    before = [config._attn_implementation for config in configs]
-    _active.append(layout)
-    try:
-        for config in configs:
-            config._attn_implementation_internal = NAME
-        yield
-    finally:
-        for config, name in zip(configs, before, strict=True):
-            config._attn_implementation_internal = name
-        _active.pop()
+    with running:
+        before = [config._attn_implementation for config in configs]
+        _active.layouts.append(layout)
+        try:
+            for config in configs:
+                config._attn_implementation_internal = NAME
+            yield
+        finally:
+            for config, name in zip(configs, before, strict=True):
+                config._attn_implementation_internal = name
+            _active.layouts.pop()
 
 
 def configs_of(model: nn.Module) -> list[Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from lm_eval.errors import ConfigError, ModelError
 from lm_eval.launch import launched_rank
 from lm_eval.models.huggingface import arguments, loading
 from lm_eval.models.huggingface.arguments import unknown_argument
+from lm_eval.models.huggingface.attention import running
 from lm_eval.models.huggingface.encoding import TextEncoder
 from lm_eval.models.huggingface.processes import accelerator
 from lm_eval.models.huggingface.stopping import NumbersOnly, StopStrings
@@ -31,6 +35,19 @@ class HuggingFaceModel(TemplateLM):
 
     AUTO_MODEL_CLASS: Any = None
     _DEFAULT_MAX_LENGTH = DEFAULT_MAX_LENGTH
+    # As they are before anything is told, for subclasses that are made otherwise.
+    batch_size_per_gpu: int | str = "auto"
+    max_batch_size: int | None = None
+    softmax_dtype: torch.dtype | None = None
+    mixed_precision_dtype: torch.dtype | None = None
+    truncation_side = "left"
+    add_bos_token: bool | None = None
+    custom_prefix_token_id: int | None = None
+    think_end_token: str | int | None = None
+    enable_thinking: bool | None = None
+    chat_template_args: Mapping[str, Any] = MappingProxyType({})
+    _max_length: int | None = None
+    _encoder: TextEncoder | None = None
 
     def __init__(
         self,
@@ -96,17 +113,19 @@ class HuggingFaceModel(TemplateLM):
         shared = {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
         if subfolder:
             shared["subfolder"] = subfolder
-        if isinstance(pretrained, str):
+        if isinstance(pretrained, str | os.PathLike):
+            pretrained = os.fspath(pretrained)
             self._start_processes(device, tp_plan is not None)
             file = {"gguf_file": gguf_file} if gguf_file else {}
             self._get_config(pretrained, **shared, **file)
         else:
             if parallelize or tp_plan is not None:
                 raise ConfigError("a model given as an object cannot be split; load it split.")
-            if kwargs:
+            told = {"dtype": dtype != "auto", "peft": peft, "delta": delta, "gguf_file": gguf_file}
+            if late := [*(name for name, given in told.items() if given), *kwargs]:
                 logger.warning(
                     "A model given as an object is loaded already: %s without effect.",
-                    ", ".join(kwargs),
+                    ", ".join(late),
                 )
             self._model, self._config = pretrained, pretrained.config
             self._device = loading.device_of(pretrained)
@@ -145,9 +164,7 @@ class HuggingFaceModel(TemplateLM):
         self.truncation_side = truncation_side
         self.add_bos_token = add_bos_token
         self.custom_prefix_token_id = loading.prefix_token(prefix_token_id, self._model)
-        self._own_length = loading.longest_text(
-            self._max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
-        )
+        _ = self._own_length  # which refuses what the model cannot read
         self.max_batch_size = (
             None
             if max_batch_size is None
@@ -159,8 +176,17 @@ class HuggingFaceModel(TemplateLM):
         self.enable_thinking = enable_thinking
         thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         self.chat_template_args = {**(chat_template_args or {}), **thinking}
-        self._encoder: TextEncoder | None = None
-        self.used = Usage()
+
+    @cached_property
+    def used(self) -> Usage:
+        """What it went through since its counts began."""
+        return Usage()
+
+    @cached_property
+    def _own_length(self) -> int:
+        return loading.longest_text(
+            self._max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
+        )
 
     # -- how it is made -------------------------------------------------------------------------
 
@@ -215,6 +241,10 @@ class HuggingFaceModel(TemplateLM):
         self.tokenizer = loading.load_tokenizer(name, **options)
 
     def _create_model(self, pretrained: str, **options: Any) -> None:
+        options.pop("gpus", None)  # published, for subclasses to hand on; so are these
+        for name in ("autogptq", "gptqmodel", "tp_plan", "subfolder", "quantization_config"):
+            if not options.get(name, True):
+                del options[name]
         try:
             self._model = loading.load_model(
                 self.AUTO_MODEL_CLASS,
@@ -368,7 +398,7 @@ class HuggingFaceModel(TemplateLM):
         self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None
     ) -> Tensor:
         """All next-token scores (B, T, V) of tokens (B, T)."""
-        with torch.inference_mode(), self.autocast():
+        with running, torch.no_grad(), self.autocast():
             if labels is not None:
                 out = self._model(input_ids=inps, attention_mask=attn_mask, labels=labels)
             else:
@@ -393,7 +423,7 @@ class HuggingFaceModel(TemplateLM):
         if getattr(usual, "num_return_sequences", None) not in (None, 1):
             settings["num_return_sequences"] = 1
         start = context.shape[1] if self.backend == "causal" else 1
-        with torch.inference_mode(), self.autocast():
+        with running, torch.no_grad(), self.autocast():
             generated: Tensor = self._model.generate(
                 input_ids=context,
                 max_length=max_length,

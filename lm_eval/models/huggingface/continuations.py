@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.instance import Instance
@@ -89,8 +89,10 @@ class Continuations:
             return list(zip(numbers, windows, strict=True))
 
         portions = list(in_portions(texts))
+        if not portions:
+            return
         with ThreadPoolExecutor(1) as ahead:
-            following = ahead.submit(encode, portions[0]) if portions else None
+            following: Future[list[tuple[int, Window]]] | None = ahead.submit(encode, portions[0])
             for portion in [*portions[1:], None]:
                 assert following is not None
                 found = following.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +16,11 @@ class WithLoops(HuggingFaceModel):
     """Methods of the published class around its batches of equal size."""
 
     batch_schedule: float = 1
-    budget: Budget
+
+    @cached_property
+    def budget(self) -> Budget:
+        """How much is run at once."""
+        return Budget(self._device)
 
     def _select_cont_toks(
         self, logits: Tensor, contlen: int | None = None, inplen: int | None = None

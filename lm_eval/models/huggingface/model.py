@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,6 +25,7 @@ from lm_eval.models.huggingface.check import Ways, check_ways
 from lm_eval.models.huggingface.company import Company
 from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
+from lm_eval.models.huggingface.live import evaluating, state_of
 from lm_eval.models.huggingface.loading import dtype_of, embedding_rows
 from lm_eval.models.huggingface.loops import WithLoops
 from lm_eval.models.huggingface.memory import Budget
@@ -49,6 +52,16 @@ class HFLM(WithLoops):
         seed: where the random numbers of sampled answers begin; by default the run's.
     """
 
+    # As they are before anything is told, for subclasses that are made otherwise.
+    prefix_sharing = True
+    rolling_stride: int | None = None
+    seed: int | None = None
+    company: Company | None = None
+    """Which prompts transformers may continue together; None before it was tried."""
+    _ways: Ways | None = None
+    _checked: Any = None
+    _network: Network | None = None
+
     def __init__(
         self,
         pretrained: Any,
@@ -67,12 +80,6 @@ class HFLM(WithLoops):
             )
         self.rolling_stride = rolling_stride
         self.seed = seed
-        self.budget = Budget(self._device)
-        self._ways: Ways | None = None
-        self._checked: Any = None
-        self.company: Company | None = None
-        """Which prompts transformers may continue together; None before it was tried."""
-        self._network: Network | None = None
         if type(self) is HFLM:  # a subclass may not be finished yet: its first request does this
             _ = self.ways, self.text_encoder
 
@@ -86,12 +93,22 @@ class HFLM(WithLoops):
 
     @property
     def ways(self) -> Ways:
-        """What the start-up check found exact on this model; another model is checked anew."""
-        if self._ways is None or self._checked is not self._model:
-            self._checked = self._model
+        """What the start-up check found exact on this model; a changed one is checked anew."""
+        if self._ways is None or self._checked[0] is not self._model:
+            self._checked = self._model, state_of(self._model)
             self.company = None
             self._ways = self._check()
         return self._ways
+
+    @contextmanager
+    def _at_work(self, requests: list[Instance]) -> Iterator[None]:
+        """For the time of one call."""
+        if self._ways is not None and self._checked[1] != state_of(self._model):
+            self._ways = None
+        before = Counter(self.used.truncated)
+        with evaluating(self._model):
+            yield
+        self._tell_truncated(requests, before)
 
     def _check(self) -> Ways:
         if self.backend != "causal":
@@ -171,12 +188,11 @@ class HFLM(WithLoops):
         scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         quiet = disable_tqdm or self.rank != 0
         bar_of = progress(len(requests), "Scoring continuations", disable=quiet)
-        with bar_of as bar, without_collector():
+        with self._at_work(requests), bar_of as bar, without_collector():
             for i, score in Continuations(self).score(requests):
                 scores[i] = score
                 self.cache_hook.add_partial("loglikelihood", requests[i].args, score)
                 bar.update(1)
-        self._tell_truncated(requests)
         return scores
 
     def _refuse_thinking(self, requests: list[Instance]) -> None:
@@ -195,7 +211,8 @@ class HFLM(WithLoops):
         Continuations(self).look_over(requests, enumerate(windows))
         encoded = [(r.args, *window) for r, window in zip(requests, windows, strict=True)]
         try:
-            return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
+            with self._at_work(requests):
+                return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
         except NotANumberError as error:
             raise error.of(requests[error.number]) from error
 
@@ -236,7 +253,8 @@ class HFLM(WithLoops):
             owner += [i] * len(cut)
         totals = TextScores(owner, len(texts))
         quiet = disable_tqdm or self.rank != 0
-        with progress(len(texts), "Reading texts", unit="text", disable=quiet) as bar:
+        bar_of = progress(len(texts), "Reading texts", unit="text", disable=quiet)
+        with self._at_work(requests), bar_of as bar:
             try:
                 for number, (score, _) in self._score_windows(windows):
                     whole = totals.add(number, score)
@@ -260,17 +278,17 @@ class HFLM(WithLoops):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         answers = [""] * len(requests)
         quiet = disable_tqdm or self.rank != 0
-        with progress(len(requests), "Generating answers", disable=quiet) as bar:
+        bar_of = progress(len(requests), "Generating answers", disable=quiet)
+        with self._at_work(requests), bar_of as bar:
             for i, text in Generator(self).answer(requests):
                 answers[i] = text
                 self.cache_hook.add_partial("generate_until", requests[i].args, text)
                 bar.update(1)
-        self._tell_truncated(requests)
         return answers
 
-    def _tell_truncated(self, requests: list[Instance]) -> None:
+    def _tell_truncated(self, requests: list[Instance], before: Counter[str]) -> None:
         for task in dict.fromkeys(task_of(request) for request in requests):
-            if count := self.used.truncated[task]:
+            if count := self.used.truncated[task] - before[task]:
                 lost = "beginning" if self.truncation_side == "left" else "end of the context"
                 logger.warning(
                     "%s: %d requests are longer than %d tokens and lose their %s.",

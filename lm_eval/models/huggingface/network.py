@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lm_eval.models.huggingface.attention import configs_of
+from lm_eval.models.huggingface.attention import configs_of, running
 from lm_eval.models.huggingface.fusion import Fusion
 from lm_eval.models.huggingface.kernels.reduction import at_least_float32, reduce_rows
 
@@ -50,7 +50,7 @@ class Network:
     def hidden(self, tokens: Tensor, position: Tensor | None = None) -> Tensor:
         """The trunk's last hidden states (B, T, D) of tokens (B, T)."""
         places = {} if position is None else {"position_ids": position}
-        with self.autocast(), self.fusion.switched_on():
+        with running, self.autocast(), self.fusion.switched_on():
             states: Tensor = self.trunk(input_ids=tokens, use_cache=False, **places)[0]
         return states
 
