@@ -97,6 +97,10 @@ def test_a_bad_value_is_named(lm_eval_command: Command, option: str, value: str,
         (("shw", "demo_choice"), "Did you mean 'show'?"),
         (("ls", "taks"), "Did you mean 'tasks'"),
         (("run", "--model", "hf", "--tasks", "demo_pairs"), "--model_args pretrained=…"),
+        (
+            ("run", "--model", "hf", "--tasks", "demo_pairs", "--model_args", "pretraned=x"),
+            "Was it meant by 'pretraned'?",
+        ),
     ],
 )
 def test_what_is_misspelt_or_missing_is_offered(

@@ -47,6 +47,8 @@ NAMES = {
         "chrf",
         "chrfpp",
         "exact_match_hf_evaluate",
+        "register_aggregation",
+        "register_metric",
         "ter",
     ],
     "lm_eval.api.registry": [

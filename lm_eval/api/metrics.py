@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from lm_eval._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from lm_eval.api.registry import register_aggregation as register_aggregation
+    from lm_eval.api.registry import register_metric as register_metric
     from lm_eval.metrics.aggregations import acc_all as acc_all
     from lm_eval.metrics.aggregations import bits_per_byte as bits_per_byte
     from lm_eval.metrics.aggregations import brier_score as brier_score
@@ -59,6 +61,8 @@ __getattr__, __dir__ = lazy_exports(
         "nanmean": "lm_eval.metrics.aggregations",
         "perplexity": "lm_eval.metrics.aggregations",
         "pooled_sample_stderr": "lm_eval.stats.errors",
+        "register_aggregation": "lm_eval.api.registry",
+        "register_metric": "lm_eval.api.registry",
         "sample_stddev": "lm_eval.stats.errors",
         "ter": "lm_eval.metrics.translation",
         "weighted_mean": "lm_eval.metrics.aggregations",

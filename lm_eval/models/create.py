@@ -44,7 +44,8 @@ def create_model(run: RunConfig) -> LM:
         if isinstance(error, TypeError) and (
             missing := _missing(make, {**run.model_args, **accepted})
         ):
-            given = suggestion(missing[0], run.model_args).replace("Did you mean", "Was it meant by")
+            near = suggestion(missing[0], run.model_args)
+            given = near.replace("Did you mean", "Was it meant by")
             raise ConfigError(
                 f"the model {run.model!r} must be told {' and '.join(missing)}: "
                 f"--model_args {','.join(f'{name}=…' for name in missing)}.{given}"

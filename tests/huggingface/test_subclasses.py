@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -238,3 +239,13 @@ def test_max_length_can_be_set_on_a_finished_object(make_lm: Make) -> None:
     assert lm._max_length is None
     lm._max_length = 20
     assert lm.max_length == 20
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HFLM", "TemplateLM", "register_model", "eval_logger", "Collator", "get_dtype",
+     "clear_torch_cache", "pad_and_concat", "stop_sequences_criteria", "handle_stop_sequences",
+     "normalize_gen_kwargs"],
+)  # fmt: skip
+def test_names_that_modules_of_subclasses_import(name: str) -> None:
+    assert hasattr(importlib.import_module("lm_eval.models.huggingface"), name)

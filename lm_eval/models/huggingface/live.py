@@ -46,15 +46,9 @@ def evaluating(model: Any) -> Iterator[None]:
 
 def has_own_generate(model: Any) -> bool:
     """Whether somebody has written another way of generating for this very model."""
-    inner = model
-    while True:
-        if "generate" in vars(inner):
-            return True
-        if hasattr(inner, "get_base_model"):  # around it, adapters
-            inner = inner.get_base_model()
-        elif "_orig_mod" in getattr(inner, "_modules", {}):  # compiled
-            inner = inner._orig_mod
-        else:
-            break
-    own = getattr(type(inner), "generate", None)
-    return own is not None and own is not GenerationMixin.generate
+    inner = getattr(model, "_orig_mod", model)  # what was compiled
+    if hasattr(inner, "get_base_model"):  # around it, adapters
+        inner = inner.get_base_model()
+    own = getattr(type(inner), "generate", GenerationMixin.generate)
+    exchanged = any("generate" in getattr(m, "__dict__", {}) for m in (model, inner))
+    return exchanged or own is not GenerationMixin.generate
