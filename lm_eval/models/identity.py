@@ -86,6 +86,8 @@ def weights_of(lm: LM) -> str | None:
         module: Any = getattr(lm, "model", None)
         if any(map(_is_altered, module.modules())):
             return uuid.uuid4().hex
+        import torch
+
         digest.update(str(getattr(module, "config", None)).encode())
         for part in module.modules():
             own = vars(part)
@@ -99,7 +101,7 @@ def weights_of(lm: LM) -> str | None:
             flat = weight.detach().flatten()
             digest.update(str(flat[:: _step(weight)].tolist()).encode())
             if weight.is_floating_point():
-                digest.update(str(flat.double().sum().item()).encode())
+                digest.update(str(flat.sum(dtype=torch.float64).item()).encode())
             looked_at += len(flat)
     except Exception:  # it may be of any library, and in formats that have no numbers
         return None
