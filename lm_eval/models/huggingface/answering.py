@@ -84,8 +84,9 @@ class Generator:
         self.lm = lm
         self.settings = getattr(lm.model, "generation_config", None)
         self.special = special_tokens(lm.tokenizer)
-        told = lm.seed is not None or lm.run_seed is not None
-        # Outside a run each call draws anew, as torch's own seed has it.
+        # Outside a run each call draws anew, as torch's own seed has it; processes that hold parts
+        # of one model must draw the same.
+        told = lm.seed is not None or lm.run_seed is not None or lm.lockstep
         self.seed = drawing_seed(lm) if told else int(torch.randint(1 << 62, ()))
 
     def answer(self, requests: list[Instance]) -> Iterator[tuple[int, str]]:
