@@ -85,8 +85,8 @@ class HFLM(WithLoops):
 
     def answer_settings(self) -> dict[str, Any]:
         """What of its settings changes its answers, the weights apart."""
-        names = "backend max_length max_gen_toks truncation_side add_bos_token prefix_token_id "
-        names += "softmax_dtype mixed_precision_dtype think_end_token rolling_stride seed"
+        names = "backend max_length max_gen_toks truncation_side add_bos_token softmax_dtype "
+        names += "custom_prefix_token_id mixed_precision_dtype think_end_token rolling_stride seed"
         return {name: str(getattr(self, name, None)) for name in names.split()}
 
     # -- ways of running the model ---------------------------------------------------------------
@@ -102,7 +102,9 @@ class HFLM(WithLoops):
 
     @contextmanager
     def _at_work(self, requests: list[Instance]) -> Iterator[None]:
-        """For the time of one call."""
+        """Around each call: look whether the model was changed, ask it without dropout, and say
+        afterwards what was cut.
+        """
         if self._ways is not None and self._checked[1] != state_of(self._model):
             self._ways = None
         before = Counter(self.used.truncated)
