@@ -37,6 +37,7 @@ from lm_eval.preparation import (
     chosen_documents,
     count_tokens,
     load_tasks,
+    tell_template,
 )
 from lm_eval.results.provenance import begin_usage, describe_run, describe_usage
 from lm_eval.results.run_folder import ANSWERS, RunFolder
@@ -101,6 +102,7 @@ def evaluate_tasks(
     stages = stages or Stages()
     begin_usage(lm)
     check_fit(run, lm, tasks)
+    tell_template(run, lm)
     chosen = chosen_documents(run, tasks)
     with stages("build_requests"):
         for name, task in tasks.items():
@@ -121,8 +123,7 @@ def evaluate_tasks(
     requests = [request for task in tasks.values() for request in task.instances]
     with stages("answer"):
         answer(lm, requests, store, seed)
-    asked = 0 if store is None else _over_all(lm, store.written)
-    used = describe_usage(lm)
+    used = describe_usage(lm, None if store is None else store.written)
     if used is None or getattr(lm, "rank", 0) != 0:
         return None  # one of several processes, and not the one that collects
     with stages("score"), keeping_answers(tasks, chosen):
@@ -133,14 +134,8 @@ def evaluate_tasks(
     results["timings"] = stages.seconds
     results.update(used)
     if store is not None:
-        results["answers"] = {"asked": asked, "requests": len(requests)}
+        results["answers"]["requests"] = len(requests)
     return results
-
-
-def _over_all(lm: LM, count: int) -> int:
-    """A count summed over all processes, in the one that collects."""
-    every = [count] if getattr(lm, "world_size", 1) == 1 else lm.gather_object(count, dst=0)
-    return sum(every or ())
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from typing import Any
 
 
 def launched_count() -> int:
@@ -13,3 +15,9 @@ def launched_count() -> int:
 def launched_rank() -> int:
     """Which of them this is; 0 where it is alone, whatever a scheduler has set."""
     return int(os.environ.get("RANK") or 0) if launched_count() > 1 else 0
+
+
+def connection() -> Any:
+    """torch's module for processes that it has connected; None where it has connected none."""
+    found: Any = sys.modules.get("torch.distributed")
+    return found if found is not None and found.is_initialized() else None

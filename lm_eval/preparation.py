@@ -80,6 +80,13 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
             )
 
 
+def tell_template(run: RunConfig, lm: LM) -> None:
+    """Tell the model which of its chat templates the run names."""
+    if isinstance(lm, TemplateLM):
+        name = run.apply_chat_template
+        lm.named_template = lm.chat_template(name) if isinstance(name, str) else None
+
+
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """Refuse, before anything is asked, what this model or this run cannot do."""
     check_run(run, tasks)
@@ -87,9 +94,6 @@ def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
         raise ModelError(
             f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
         )
-    if isinstance(lm, TemplateLM):
-        name = run.apply_chat_template
-        lm.named_template = lm.chat_template(name) if isinstance(name, str) else None
     for name, task in tasks.items():
         if "acc_tokens" in task.aggregation() and not hasattr(lm, "_encode_pair"):
             raise ModelError(

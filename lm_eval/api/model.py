@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import abc
 import logging
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.errors import ModelError
+from lm_eval.launch import connection
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -141,24 +141,18 @@ class LM(abc.ABC):
 
         Processes that torch has connected, as `accelerate launch` does, need no more than this.
         """
-        connection = self._connection()
-        if connection is None:
+        connected = connection()
+        if self.world_size <= 1 or connected is None:
             return [obj]
         found: list[Any] | None = [None] * self.world_size if self.rank == dst else None
-        connection.gather_object(obj=obj, object_gather_list=found, dst=dst)
+        connected.gather_object(obj=obj, object_gather_list=found, dst=dst)
         return found
 
     def barrier(self) -> None:
         """Wait until all processes have come here."""
-        connection = self._connection()
-        if connection is not None:
-            connection.barrier()
-
-    def _connection(self) -> Any:
-        """torch's module for processes that it has connected; None where this one is alone."""
-        found: Any = sys.modules.get("torch.distributed")
-        alone = self.world_size <= 1 or found is None or not found.is_initialized()
-        return None if alone else found
+        connected = connection()
+        if self.world_size > 1 and connected is not None:
+            connected.barrier()
 
     @property
     def tokenizer_name(self) -> str:

@@ -20,7 +20,7 @@ from lm_eval.cli.options import (
     add_verbosity,
     include_paths,
 )
-from lm_eval.launch import launched_rank
+from lm_eval.launch import connection, launched_rank
 from lm_eval.logs import setup_logging
 
 if TYPE_CHECKING:
@@ -113,18 +113,11 @@ def execute(arguments: argparse.Namespace) -> int:
     run = RunConfig.from_file(config, **given) if config else RunConfig(**given)
     if run.verbosity is not None:
         setup_logging(run.verbosity)
-    connected_before = _connection() is not None
+    before = connection()
     run_and_report(run)
-    connection = _connection()
-    if connection is not None and not connected_before:
-        connection.destroy_process_group()  # or a process may be aborted while it ends
+    if before is None and (made := connection()) is not None:
+        made.destroy_process_group()  # or a process may be aborted while it ends
     return 0
-
-
-def _connection() -> Any:
-    """torch's module for connected processes, where there are any."""
-    found: Any = sys.modules.get("torch.distributed")
-    return found if found is not None and found.is_initialized() else None
 
 
 def run_and_report(run: RunConfig) -> None:

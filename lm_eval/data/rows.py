@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -18,6 +19,11 @@ class _LikeDataset(Sequence[Doc]):
     """Documents that become a `datasets.Dataset` where somebody asks for what only that can do."""
 
     column_names: list[str]
+    dataset: Any = None
+    """The same as a `datasets.Dataset`, once it was asked for."""
+
+    @abc.abstractmethod
+    def make_dataset(self) -> Any: ...
 
     @property
     def features(self) -> dict[str, None]:
@@ -41,7 +47,11 @@ class Rows(_LikeDataset):
         columns = dict.fromkeys(key for row in rows for key in row)
         self.column_names = list(columns)
         self._rows = [{name: row.get(name) for name in columns} for row in rows]
-        self.dataset: Any = None
+
+    def make_dataset(self) -> Any:
+        import datasets
+
+        return datasets.Dataset.from_list(self._rows)
 
     @overload
     def __getitem__(self, index: int) -> Doc: ...
@@ -73,6 +83,11 @@ class TableRows(_LikeDataset):
         self.dataset = dataset
         self.column_names = list(table.column_names)
 
+    def make_dataset(self) -> Any:
+        from lm_eval.data.parquet import to_dataset
+
+        return to_dataset(self.table)
+
     @overload
     def __getitem__(self, index: int) -> Doc: ...
     @overload
@@ -101,19 +116,11 @@ class TableRows(_LikeDataset):
 
 def as_dataset(split: Any) -> Any:
     """A real `datasets.Dataset`, which is what a task folder's `process_docs` is written for."""
-    if isinstance(split, Rows):
-        if split.dataset is None:
-            import datasets
-
-            split.dataset = datasets.Dataset.from_list(list(split))
-        return split.dataset
-    if isinstance(split, TableRows):
-        if split.dataset is None:
-            from lm_eval.data.parquet import to_dataset
-
-            split.dataset = to_dataset(split.table)
-        return split.dataset
-    return split
+    if not isinstance(split, _LikeDataset):
+        return split
+    if split.dataset is None:
+        split.dataset = split.make_dataset()
+    return split.dataset
 
 
 def without_library(split: Any) -> Any:

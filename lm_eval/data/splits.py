@@ -21,10 +21,6 @@ class Origin:
     revision: str | None = None
 
 
-def _given(rows: Any) -> Any:
-    return rows
-
-
 class Splits(MutableMapping[str, Any]):
     """Splits by name. A large training split costs nothing until examples are drawn from it."""
 
@@ -45,8 +41,8 @@ class Splits(MutableMapping[str, Any]):
 
     def __setitem__(self, split: str, rows: Any) -> None:
         """Put other rows in the place of a split, as people do who look at a few documents."""
-        self._readers[split] = partial(_given, rows)
-        self._read[split] = rows
+        self._readers[split] = partial({split: rows}.__getitem__, split)
+        self._read.pop(split, None)
 
     def __delitem__(self, split: str) -> None:
         del self._readers[split]

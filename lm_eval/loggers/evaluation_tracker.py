@@ -11,9 +11,8 @@ from typing import Any
 
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.errors import ConfigError, OutputError
-from lm_eval.results.files import atomic_file, save
-from lm_eval.results.names import file_name, name_of_weights, sanitize_model_name
-from lm_eval.results.sample_log import write_log
+from lm_eval.results.files import save, save_samples
+from lm_eval.results.names import name_of_weights, sanitize_model_name
 
 logger = logging.getLogger(__name__)
 
@@ -111,9 +110,7 @@ class EvaluationTracker:
         """Write a task's samples beside the results, unless they were written with them."""
         if self._saved is not None:
             stamp = self._saved.stem.rpartition("_")[2]
-            file = self._saved.with_name(f"samples_{file_name(task_name)}_{stamp}.jsonl")
-            with atomic_file(file) as opened:
-                write_log(opened, samples, "jsonl")
+            file = save_samples(self._saved.parent, task_name, stamp, samples)
             if self.push_samples_to_hub:
                 model = self.general_config_tracker.model_name
                 self._upload_samples([file], model)

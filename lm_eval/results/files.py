@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -61,12 +61,7 @@ def save(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
-            end = ENDINGS[samples_format]
-            file = folder / f"samples_{file_name(name)}_{stamp}{end}"
-            while file.exists():  # two names may be one after what files cannot hold is replaced
-                file = file.with_name(f"_{file.name}")
-            with atomic_file(file) as opened:
-                write_log(opened, logged, samples_format)
+            save_samples(folder, name, stamp, logged, samples_format)
         text = json.dumps(
             {**results, "task_hashes": hashes},
             indent=2,
@@ -79,6 +74,22 @@ def save(
             f"output_path {output_path}: writing the results failed ({error.strerror or error})."
         ) from error
     return target
+
+
+def save_samples(
+    folder: Path,
+    task: str,
+    stamp: str,
+    samples: Sequence[Mapping[str, Any]],
+    samples_format: str = "jsonl",
+) -> Path:
+    """Write a task's samples beside the results of that time."""
+    file = folder / f"samples_{file_name(task)}_{stamp}{ENDINGS[samples_format]}"
+    while file.exists():  # two names may be one after what files cannot hold is replaced
+        file = file.with_name(f"_{file.name}")
+    with atomic_file(file) as opened:
+        write_log(opened, samples, samples_format)
+    return file
 
 
 def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:

@@ -44,13 +44,17 @@ def begin_usage(lm: LM) -> None:
         lm.used = Usage()  # type: ignore[attr-defined]
 
 
-def describe_usage(lm: LM) -> EvalResults | None:
-    """What the model went through, in all its processes; None in those that do not collect."""
+def describe_usage(lm: LM, asked: int | None = None) -> EvalResults | None:
+    """What the model went through, in all its processes; None in those that do not collect.
+
+    `asked` tells how many answers this process has put into a store.
+    """
     used = getattr(lm, "used", Usage())
     own = {
         "usage": lm.usage() if hasattr(lm, "usage") else {},
         "truncated_requests": used.truncated,
         "failed_requests": used.failed,
+        **({} if asked is None else {"answers": {"asked": asked}}),
     }
     every = [own] if getattr(lm, "world_size", 1) == 1 else lm.gather_object(own, dst=0)
     if every is None:

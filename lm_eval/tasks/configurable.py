@@ -70,7 +70,7 @@ class ConfigurableTask(Task):
             raise ConfigError(f"task {self.task_name!r}: {error}") from error
         self._choose_metrics()
         self.download(self.config.dataset_kwargs)
-        self.task_docs = super().eval_docs
+        self.task_docs = self.eval_docs
         self.features = columns_of(self.task_docs)
         if self.config.cluster is not None and not self.has_column(self.config.cluster):
             raise ConfigError(
@@ -156,11 +156,6 @@ class ConfigurableTask(Task):
     def _folder(self) -> Path | None:
         """Where the task file lies; data files beside it are found from anywhere."""
         return _folder_of(self.config.metadata)
-
-    @property
-    def eval_docs(self) -> Any:
-        """The documents to evaluate, of the data set as it is now: it may have been changed."""
-        return super().eval_docs
 
     def has_training_docs(self) -> bool:
         return self.config.training_split is not None

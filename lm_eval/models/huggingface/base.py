@@ -24,7 +24,7 @@ from lm_eval.models.huggingface.arguments import unknown_argument
 from lm_eval.models.huggingface.attention import running
 from lm_eval.models.huggingface.encoding import TextEncoder
 from lm_eval.models.huggingface.processes import accelerator
-from lm_eval.models.huggingface.stopping import NumbersOnly, StopStrings
+from lm_eval.models.huggingface.stopping import NumbersOnly, StopStrings, whole_settings
 from lm_eval.models.tokenizer import apply_chat_template
 
 logger = logging.getLogger(__name__)
@@ -410,18 +410,8 @@ class HuggingFaceModel(TemplateLM):
         self, context: Tensor, max_length: int, stop: list[str], **generation_kwargs: Any
     ) -> Tensor:
         """Whatever transformers generates for tokens (B, T) padded on the left."""
-        settings = dict(generation_kwargs)
-        if not settings.get("temperature"):
-            settings.pop("temperature", None)
-            settings.setdefault("do_sample", False)
-        settings = {"pad_token_id": self.tokenizer.pad_token_id, "use_cache": True, **settings}
         usual = getattr(self._model, "generation_config", None)
-        if getattr(usual, "eos_token_id", None) is None:
-            settings.setdefault("eos_token_id", self.tokenizer.eos_token_id)
-        if settings.get("stop_strings") or getattr(usual, "stop_strings", None):
-            settings["tokenizer"] = self.tokenizer
-        if getattr(usual, "num_return_sequences", None) not in (None, 1):
-            settings["num_return_sequences"] = 1
+        settings = whole_settings(generation_kwargs, usual, self.tokenizer)
         start = context.shape[1] if self.backend == "causal" else 1
         with running, torch.no_grad(), self.autocast():
             generated: Tensor = self._model.generate(

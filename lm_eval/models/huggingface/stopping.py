@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,6 +10,23 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
 from lm_eval.models.huggingface.naming import NotANumberError
+
+
+def whole_settings(asked: Mapping[str, Any], usual: Any, tokenizer: Any) -> dict[str, Any]:
+    """A request's settings, with what transformers needs beside them and the model's own
+    (`usual`), so that each prompt gets one answer that ends.
+    """
+    settings = {"pad_token_id": tokenizer.pad_token_id, "use_cache": True, **asked}
+    if not settings.get("temperature"):
+        settings.pop("temperature", None)
+        settings.setdefault("do_sample", False)
+    if getattr(usual, "eos_token_id", None) is None:
+        settings.setdefault("eos_token_id", tokenizer.eos_token_id)
+    if settings.get("stop_strings") or getattr(usual, "stop_strings", None):
+        settings["tokenizer"] = tokenizer
+    if getattr(usual, "num_return_sequences", None) not in (None, 1):
+        settings["num_return_sequences"] = 1
+    return settings
 
 
 class StopStrings(StoppingCriteria):  # type: ignore[misc]
