@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from lm_eval.api.context import RunContext
 from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
@@ -37,9 +38,9 @@ from lm_eval.preparation import (
     chosen_documents,
     count_tokens,
     load_tasks,
-    tell_template,
+    make_context,
 )
-from lm_eval.results.provenance import begin_usage, describe_run, describe_usage
+from lm_eval.results.provenance import describe_run, describe_usage
 from lm_eval.results.run_folder import ANSWERS, RunFolder
 from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
@@ -71,14 +72,10 @@ def run_evaluation(
     with stages("load_model"):
         lm = create_model(run)
     plant_seeds(run.seed)
-    lm.run_seed = run.seed.torch
-    try:
-        with open_store(run, lm, folder) as store:
-            results = evaluate_tasks(
-                run, lm, loaded["tasks"], loaded["groups"], store, folder, stages
-            )
-    finally:
-        lm.run_seed = None
+    with open_store(run, lm, folder) as store:
+        results = evaluate_tasks(
+            run, lm, loaded["tasks"], loaded["groups"], store, folder, stages, run.seed.torch
+        )
     if results is not None:
         results.update(describe_run(run, lm, started))
         if isinstance(run.model, str):
@@ -97,12 +94,29 @@ def evaluate_tasks(
     store: AnswerStore | None = None,
     folder: RunFolder | None = None,
     stages: Stages | None = None,
+    seed: int | None = None,
 ) -> EvalResults | None:
     """Requests, answers, scores, results."""
     stages = stages or Stages()
-    begin_usage(lm)
     check_fit(run, lm, tasks)
-    tell_template(run, lm)
+    context = make_context(run, lm, seed)
+    lm.set_run_context(context)
+    try:
+        return _evaluate(run, lm, tasks, groups, store, folder, stages, context)
+    finally:
+        lm.set_run_context(None)
+
+
+def _evaluate(
+    run: RunConfig,
+    lm: LM,
+    tasks: Mapping[str, Task],
+    groups: Mapping[str, Group],
+    store: AnswerStore | None,
+    folder: RunFolder | None,
+    stages: Stages,
+    context: RunContext,
+) -> EvalResults | None:
     chosen = chosen_documents(run, tasks)
     with stages("build_requests"):
         for name, task in tasks.items():
@@ -112,7 +126,7 @@ def evaluate_tasks(
         data = {name: task.describe_data() for name, task in sorted(tasks.items())}
         hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
     doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
-    thinking, seed = getattr(lm, "think_end_token", None), run.seed.of_model
+    thinking, seed = context.think_end_token, run.seed.of_model
     if folder is not None and store is not None and getattr(lm, "rank", 0) == 0:
         state = {"model": store.identity, "think_end_token": thinking, "tasks": hashes}
         folder.begin(run.settings(), state)
@@ -123,7 +137,7 @@ def evaluate_tasks(
     requests = [request for task in tasks.values() for request in task.instances]
     with stages("answer"):
         answer(lm, requests, store, seed)
-    used = describe_usage(lm, None if store is None else store.written)
+    used = describe_usage(lm, context.usage, None if store is None else store.written)
     if used is None or getattr(lm, "rank", 0) != 0:
         return None  # one of several processes, and not the one that collects
     with stages("score"), keeping_answers(tasks, chosen):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lm_eval.api.context import RunContext
 from lm_eval.api.model import LM, TemplateLM
 from lm_eval.api.task import Task
 from lm_eval.config.generation import LENGTH_NAMES
@@ -80,11 +81,15 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
             )
 
 
-def tell_template(run: RunConfig, lm: LM) -> None:
-    """Tell the model which of its chat templates the run names."""
-    if isinstance(lm, TemplateLM):
-        name = run.apply_chat_template
-        lm.named_template = lm.chat_template(name) if isinstance(name, str) else None
+def make_context(run: RunConfig, lm: LM, seed: int | None) -> RunContext:
+    """Returns what the run tells the model; `seed` is for models that draw samples."""
+    named = run.apply_chat_template
+    by_name = isinstance(named, str) and isinstance(lm, TemplateLM)
+    return RunContext(
+        seed=seed,
+        chat_template=lm.chat_template(named) if by_name else None,
+        think_end_token=getattr(lm, "think_end_token", None),
+    )
 
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "lm_eval"
 
 FOUNDATION = {"errors", "extras", "defaults", "launch", "logs", "markdown", "_lazy"}
-CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model", "api.usage"}
+CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model", "api.usage", "api.context"}
 TASK_CONTRACTS = {"api.task", "api.group"}
 BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics"}
 
@@ -29,9 +29,10 @@ MAY_USE = {
     "config": FOUNDATION | {"api.instance"},
     "api.instance": FOUNDATION,
     "api.usage": FOUNDATION,
+    "api.context": FOUNDATION | {"api.usage"},
     "api.registry": FOUNDATION | {"api.filter", "api.model"},
     "api.filter": FOUNDATION | {"api.instance"},
-    "api.model": FOUNDATION | {"config", "api.instance"},
+    "api.model": FOUNDATION | {"config", "api.instance", "api.context"},
     "data": FOUNDATION,
     "prompts": FOUNDATION | {"api.registry", "config"},
     "filters": FOUNDATION | CONTRACTS,

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lm_eval.api.context import RunContext
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.errors import ModelError
 from lm_eval.launch import connection
@@ -59,8 +60,7 @@ class LM(abc.ABC):
     """Whether several processes hold parts of the model, and so must ask the very same requests:
     then none is left out because one process finds its answer stored."""
 
-    run_seed: int | None = None
-    """The seed of the run that asks, for a model that draws and was given none of its own."""
+    _run_context: RunContext | None = None
 
     def __init__(self) -> None:
         self._rank = 0
@@ -177,6 +177,22 @@ class LM(abc.ABC):
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
         self.cache_hook = cache_hook
 
+    @property
+    def run_context(self) -> RunContext:
+        """The context of the evaluation under way; a default one outside of any."""
+        if self._run_context is None:
+            self._run_context = RunContext()
+        return self._run_context
+
+    def set_run_context(self, context: RunContext | None) -> None:
+        """Called before an evaluation's first request, and with None after its last."""
+        self._run_context = context
+
+    @property
+    def run_seed(self) -> int | None:
+        """The run's seed; short for `run_context.seed`."""
+        return self.run_context.seed
+
 
 def move_spaces(context: str, continuation: str) -> tuple[str, str]:
     """Move spaces at the end of the context to the continuation, where tokenizers expect them."""
@@ -204,8 +220,6 @@ class TemplateLM(LM):
 
     tokenizer: Any = None
     backend = "causal"
-    named_template: str | None = None
-    """The chat template that the run names, where the tokenizer has several."""
 
     @property
     @abc.abstractmethod

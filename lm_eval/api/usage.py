@@ -26,6 +26,10 @@ class Usage:
         self.tokens_in += tokens
         self.tokens_shared += max(0, tokens - computed)
 
+    def wrote(self, tokens: int) -> None:
+        """Counts generated tokens."""
+        self.tokens_out += tokens
+
     def totals(self) -> dict[str, int]:
         return {
             "tokens_in": self.tokens_in,

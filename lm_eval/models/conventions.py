@@ -196,7 +196,7 @@ def answered_before(asking: Sequence[Instance]) -> int:
 
 def drawing_seed(lm: Any) -> int:
     """Where a model's random numbers begin: as it was told, or else the run."""
-    given: tuple[int | None, ...] = (lm.seed, lm.run_seed, DEFAULT_OTHER_SEED)
+    given: tuple[int | None, ...] = (lm.seed, lm.run_context.seed, DEFAULT_OTHER_SEED)
     return next(int(seed) for seed in given if seed is not None)
 
 

@@ -38,18 +38,11 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
     return cast("EvalResults", described)
 
 
-def begin_usage(lm: LM) -> None:
-    """Count from here: a model object may have answered other evaluations."""
-    if isinstance(getattr(lm, "used", None), Usage):
-        lm.used = Usage()  # type: ignore[attr-defined]
-
-
-def describe_usage(lm: LM, asked: int | None = None) -> EvalResults | None:
+def describe_usage(lm: LM, used: Usage, asked: int | None = None) -> EvalResults | None:
     """What the model went through, in all its processes; None in those that do not collect.
 
     `asked` tells how many answers this process has put into a store.
     """
-    used = getattr(lm, "used", Usage())
     own = {
         "usage": lm.usage() if hasattr(lm, "usage") else {},
         "truncated_requests": used.truncated,

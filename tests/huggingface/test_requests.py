@@ -151,7 +151,7 @@ def test_what_is_too_long_keeps_its_end_and_is_counted(make_lm: Make) -> None:
     kept = context[-(33 - len(rest)) :]
     ((expected, _),) = lm._loglikelihood_tokens([(None, kept, rest)])
     assert found[0][0] == pytest.approx(expected, abs=1e-4)
-    assert dict(lm.used.truncated) == {"a_task": 1}
+    assert dict(lm.run_context.usage.truncated) == {"a_task": 1}
     right = make_lm(max_length=32, truncation_side="right")
     assert right.loglikelihood([long])[0][0] != pytest.approx(expected, abs=1e-3)
 

@@ -161,7 +161,7 @@ def test_requests_may_have_nothing_but_arguments(make_lm: Make) -> None:
         assert getattr(lm, kind)(bare) == getattr(lm, kind)(asked)
     long: Any = [SimpleNamespace(args=("Tom has a cat. " * 9, " A dog"))]
     lm.loglikelihood(long)
-    assert lm.used.truncated["None"] == 1
+    assert lm.run_context.usage.truncated["None"] == 1
 
 
 def test_a_class_that_hands_its_arguments_on() -> None:

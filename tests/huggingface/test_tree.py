@@ -75,7 +75,7 @@ def test_batches_of_round_sizes_score_the_same(
     lm = make_lm(max_length=LONGEST)
     lm.budget.tokens = 150
     expected = lm._loglikelihood_tokens(windows)
-    shared = lm.used.tokens_shared
+    shared = lm.run_context.usage.tokens_shared
     monkeypatch.setattr(scoring, "ROUND_SIZES", ("cpu",))
     sizes = set()
     run = scoring.TreeScorer.run
@@ -88,7 +88,7 @@ def test_batches_of_round_sizes_score_the_same(
     found = lm._loglikelihood_tokens(windows)
     assert sizes
     assert all(size == scoring.round_up(size) for size in sizes)
-    assert lm.used.tokens_shared == 2 * shared
+    assert lm.run_context.usage.tokens_shared == 2 * shared
     for (score, greedy), (true, truly) in zip(found, expected, strict=True):
         assert score == pytest.approx(true, abs=1e-4)
         assert greedy == truly

@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
-from lm_eval.api.usage import Usage
 from lm_eval.engine.plan import Ordered, plan
 from lm_eval.engine.progress import progress
 from lm_eval.models.conventions import (
@@ -78,7 +77,6 @@ class DemoLM(TemplateLM):
         self.seed = seed
         self.prefix_sharing = prefix_sharing
         self._device = "cpu"
-        self.used = Usage()
 
     @property
     def eot_token_id(self) -> int:
@@ -103,7 +101,7 @@ class DemoLM(TemplateLM):
         return {"weights": hashlib.sha256(weights).hexdigest(), **settings}
 
     def usage(self) -> dict[str, int]:
-        return self.used.totals()
+        return self.run_context.usage.totals()
 
     def _encode_all(self, texts: Iterable[str]) -> dict[str, list[int]]:
         """Encode many texts at once, equal ones only once."""
@@ -120,7 +118,7 @@ class DemoLM(TemplateLM):
             split_pair(codes[context + rest], codes[context], self.prefix_token_id)
             for context, rest in pairs
         ]
-        self.used.truncated.update(
+        self.run_context.usage.truncated.update(
             task_of(request)
             for request, (context, rest) in zip(requests, windows, strict=True)
             if len(context) + len(rest) > self.max_length + 1
@@ -175,7 +173,7 @@ class DemoLM(TemplateLM):
                 (number, (float(found[span].sum()), bool(likeliest[span].all())))
                 for number, span in zip(numbers, spans, strict=True)
             ]
-        self.used.read(read, computed)
+        self.run_context.usage.read(read, computed)
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
@@ -242,13 +240,13 @@ class DemoLM(TemplateLM):
     ) -> None:
         """Count a prompt as often as it is answered, though it is read once for all its answers."""
         written = self._encode_all(answers[i] for prompt in prompts for i in prompt.requests)
+        usage = self.run_context.usage
         for prompt in prompts:
             size, times = len(prompt.tokens), len(prompt.requests)
-            self.used.tokens_in += size * times
-            self.used.tokens_shared += size * (times - 1)
-            self.used.tokens_out += sum(len(written[answers[i]]) for i in prompt.requests)
+            usage.read(size * times, size)
+            usage.wrote(sum(len(written[answers[i]]) for i in prompt.requests))
             if len(codes[prompt.text]) > size:
-                self.used.truncated.update(task_of(requests[i]) for i in prompt.requests)
+                usage.truncated.update(task_of(requests[i]) for i in prompt.requests)
 
     def _prompt_batches(
         self,

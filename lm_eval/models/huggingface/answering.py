@@ -86,7 +86,7 @@ class Generator:
         self.special = special_tokens(lm.tokenizer)
         # Outside a run each call draws anew, as torch's own seed has it; processes that hold parts
         # of one model must draw the same.
-        told = lm.seed is not None or lm.run_seed is not None or lm.lockstep
+        told = lm.seed is not None or lm.run_context.seed is not None or lm.lockstep
         self.seed = drawing_seed(lm) if told else int(torch.randint(1 << 62, ()))
 
     def answer(self, requests: list[Instance]) -> Iterator[tuple[int, str]]:
@@ -148,7 +148,7 @@ class Generator:
         for text, asking in wanted.items():
             tokens = codes[text] or [lm.prefix_token_id]
             if len(tokens) > room:
-                lm.used.truncated.update(task_of(requests[i]) for i in asking)
+                lm.run_context.usage.truncated.update(task_of(requests[i]) for i in asking)
                 tokens = tokens[-room:] if lm.truncation_side == "left" else tokens[:room]
             first = answered_before([requests[i] for i in asking])
             prompts.append(Prompt(text, tokens, tuple(asking), first))
@@ -206,7 +206,7 @@ class Generator:
             device=lm.device,
             max_tokens=lm.budget.tokens,
             attend=lm.ways.attend,
-            used=lm.used,
+            used=lm.run_context.usage,
         ):
             yield request, text if lm.think_end_token is None else self._said(tokens, ending)
 
@@ -284,7 +284,7 @@ class Generator:
         except NotANumberError as error:
             raise NotANumberError(rows[error.number].requests[0]) from error
         read = sum(len(p.tokens) * len(p.requests) for p in prompts)
-        lm.used.read(read, sum(len(p.tokens) for p in rows))
+        lm.run_context.usage.read(read, sum(len(p.tokens) for p in rows))
         if len(made) != len(rows):
             raise ModelError(
                 f"{type(lm).__name__}._model_generate gave {len(made)} answers to {len(rows)} "
@@ -294,7 +294,7 @@ class Generator:
         for prompt in prompts:
             for number in prompt.requests:
                 row = ending.cut(made[r][width:] if causal else made[r][1:])
-                lm.used.tokens_out += len(row)
+                lm.run_context.usage.wrote(len(row))
                 yield number, self._said(row, ending)
                 r += settings.sampled
             r += not settings.sampled

@@ -15,7 +15,6 @@ import transformers
 from torch import Tensor
 
 from lm_eval.api.model import TemplateLM
-from lm_eval.api.usage import Usage
 from lm_eval.defaults import DEFAULT_MAX_GEN_TOKS, DEFAULT_MAX_LENGTH
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.launch import launched_rank
@@ -178,11 +177,6 @@ class HuggingFaceModel(TemplateLM):
         self.chat_template_args = {**(chat_template_args or {}), **thinking}
 
     @cached_property
-    def used(self) -> Usage:
-        """What it went through since its counts began."""
-        return Usage()
-
-    @cached_property
     def _own_length(self) -> int:
         return loading.longest_text(
             self._max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
@@ -316,7 +310,7 @@ class HuggingFaceModel(TemplateLM):
     # -- processes ------------------------------------------------------------------------------
 
     def usage(self) -> dict[str, int]:
-        return self.used.totals()
+        return self.run_context.usage.totals()
 
     def all_gather(self, tensor: Tensor) -> Any:
         return tensor if self.world_size <= 1 else self.accelerator.gather(tensor)
@@ -380,8 +374,8 @@ class HuggingFaceModel(TemplateLM):
                 "--apply_chat_template."
             )
         settings = dict(self.chat_template_args)
-        if self.named_template is not None:
-            settings.setdefault("chat_template", self.named_template)
+        if self.run_context.chat_template is not None:
+            settings.setdefault("chat_template", self.run_context.chat_template)
         return apply_chat_template(self.tokenizer, chat_history, add_generation_prompt, **settings)
 
     # -- the model as functions, for subclasses to replace ----------------------------------------

@@ -70,7 +70,7 @@ class Continuations:
                 raise NotANumberError(number)
             yield number, score
         computed = plain.computed + (tree.computed if tree is not None else 0)
-        self.lm.used.read(tokens, computed)
+        self.lm.run_context.usage.read(tokens, computed)
 
     # -- what is read ----------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Continuations:
                     "doc_to_target."
                 )
             if self._too_long(*window):
-                self.lm.used.truncated[task_of(requests[i])] += 1
+                self.lm.run_context.usage.truncated[task_of(requests[i])] += 1
 
     def _too_long(self, context: list[int], continuation: list[int]) -> bool:
         longest = self.lm.max_length

@@ -151,7 +151,7 @@ def generate(
                     p, r = owners[i]
                     written = answers.tokens(i)
                     for request in (wanted[p][r],) if settings.sampled else prompts[p].requests:
-                        used.tokens_out += len(written)
+                        used.wrote(len(written))
                         yield request, text, written
                 if not answers.live:
                     return

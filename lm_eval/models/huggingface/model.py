@@ -107,7 +107,7 @@ class HFLM(WithLoops):
         """
         if self._ways is not None and self._checked[1] != state_of(self._model):
             self._ways = None
-        before = Counter(self.used.truncated)
+        before = Counter(self.run_context.usage.truncated)
         with evaluating(self._model):
             yield
         self._tell_truncated(requests, before)
@@ -290,7 +290,7 @@ class HFLM(WithLoops):
 
     def _tell_truncated(self, requests: list[Instance], before: Counter[str]) -> None:
         for task in dict.fromkeys(task_of(request) for request in requests):
-            if count := self.used.truncated[task] - before[task]:
+            if count := self.run_context.usage.truncated[task] - before[task]:
                 lost = "beginning" if self.truncation_side == "left" else "end of the context"
                 logger.warning(
                     "%s: %d requests are longer than %d tokens and lose their %s.",
