@@ -22,22 +22,21 @@ from typing import Any
 
 from overhead import write_task
 
-from lm_eval import evaluator
-from lm_eval.cli.run import run_and_save
 from lm_eval.config.run import RunConfig
-from lm_eval.engine import answer
+from lm_eval.engine import answer, in_process
 from lm_eval.engine.store import AnswerStore
-from lm_eval.results.run_folder import RunFolder
+from lm_eval.evaluator import run_evaluation
+from lm_eval.runs import run as run_module
+from lm_eval.runs.folder import RunFolder
 
 #: Everything a run does for its store and would not do without one. (Digests are made in any run:
 #: the hash of a task's prompts in its results is made of them.)
 PARTS: list[tuple[Any, str]] = [
-    (evaluator, "places_of"),
-    (RunFolder, "keep_plan"),
+    (run_module, "places_of"),
+    (RunFolder, "_write_index"),
     (answer, "request_keys"),
-    (answer._Keeper, "__init__"),
-    (answer._Keeper, "keep_batch"),
-    (answer._Keeper, "finish"),
+    (in_process._HookReports, "add_batch"),
+    (in_process._HookReports, "finish"),
     (AnswerStore, "__init__"),
     (AnswerStore, "find"),
     (AnswerStore, "close"),
@@ -83,7 +82,7 @@ def run(folder: Path, out: Path) -> tuple[float, dict[str, float], dict[str, flo
     )
     with timed() as spent, contextlib.redirect_stderr(io.StringIO()):
         start = CLOCK()
-        results = run_and_save(settings)
+        results = run_evaluation(settings)
         took = CLOCK() - start
     assert results is not None
     return took, spent, results["timings"]

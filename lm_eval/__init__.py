@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lm_eval._lazy import lazy_exports
-
-__version__ = "0.1.0"
+from lm_eval._version import __version__
 
 if TYPE_CHECKING:
     from lm_eval.evaluator import evaluate as evaluate
+    from lm_eval.evaluator import resume as resume
     from lm_eval.evaluator import simple_evaluate as simple_evaluate
+    from lm_eval.rescore import score as score
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
-    {"evaluate": "lm_eval.evaluator", "simple_evaluate": "lm_eval.evaluator"},
+    {
+        "evaluate": "lm_eval.evaluator",
+        "resume": "lm_eval.evaluator",
+        "score": "lm_eval.rescore",
+        "simple_evaluate": "lm_eval.evaluator",
+    },
 )
-__all__ = ["__version__", "evaluate", "simple_evaluate"]
+__all__ = ["__version__", "evaluate", "resume", "score", "simple_evaluate"]

@@ -18,8 +18,13 @@ from lm_eval.extras import remedy
 class EvalError(Exception):
     """Anything the user can put right: a bad name, file, option or document."""
 
-    #: Where scoring failed: what each task had been answered by then, so that nothing is lost.
+    #: If scoring failed: what each task had been answered by then, so that nothing is lost.
     answers: dict[str, list[dict[str, Any]]] | None = None
+
+    def with_answers(self, answers: dict[str, list[dict[str, Any]]]) -> EvalError:
+        """Returns this error, holding the answers that could not be scored."""
+        self.answers = answers
+        return self
 
     def __str__(self) -> str:  # that of a KeyError would be quoted
         return Exception.__str__(self)

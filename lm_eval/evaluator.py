@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from lm_eval.api.context import RunContext
+from lm_eval.api.context import in_context
 from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
@@ -22,67 +23,85 @@ from lm_eval.config.run import RunConfig, Seeds
 from lm_eval.data import mirror_at
 from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.engine.answer import answer
-from lm_eval.engine.keys import note_digests, prompts_hash
-from lm_eval.engine.places import places_of
+from lm_eval.engine.choose_executor import executor_for
+from lm_eval.engine.keys import note_digests
 from lm_eval.engine.stages import Stages
-from lm_eval.engine.store import AnswerStore
 from lm_eval.errors import EvalError
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import Interim
 from lm_eval.logs import setup_logging
-from lm_eval.models.create import create_model
+from lm_eval.models.create import check_before_loading, check_model, create_model
 from lm_eval.models.identity import model_identity
 from lm_eval.preparation import (
     build_requests,
     check_fit,
+    check_run,
     chosen_documents,
     count_tokens,
     load_tasks,
     make_context,
 )
 from lm_eval.results.provenance import describe_run, describe_usage
-from lm_eval.results.run_folder import ANSWERS, RunFolder
 from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
-from lm_eval.results.serialise import hash_json
 from lm_eval.results.summarise import Doubt, summarise
-from lm_eval.scoring import score
+from lm_eval.runs.hashes import task_hashes
+from lm_eval.runs.observer import RunObserver
+from lm_eval.runs.run import Run, open_run
+from lm_eval.runs.stored import run_to_resume
+from lm_eval.scoring import score, without_failed
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
 
 
 def run_evaluation(
-    run: RunConfig, task_manager: TaskManager | None = None, folder: RunFolder | None = None
+    run: RunConfig,
+    task_manager: TaskManager | None = None,
+    observers: Sequence[RunObserver] = (),
 ) -> EvalResults | None:
-    """One evaluation from its settings. Everything that can fail cheaply does so first.
+    """Returns the results of one evaluation, saved where its settings say.
 
-    With a folder every answer is kept there the moment it exists, and what an earlier run has left
-    there is not asked again.
+    With an output path every answer is stored in the run's folder as it comes, and what an earlier
+    run left there is not asked again. Returns None in a process that does not collect answers.
     """
+    with open_run(run) as place:
+        for observer in observers:
+            observer.opened(run)
+        results = _evaluate_run(run, place, task_manager)
+        if results is None:
+            return None
+        for observer in observers:
+            observer.scored(run, results)
+        written = place.save(results)
+    for observer in observers:
+        observer.saved(run, results, written)
+    return results
+
+
+def _evaluate_run(
+    run: RunConfig, place: Run, task_manager: TaskManager | None
+) -> EvalResults | None:
+    """Loads tasks and model, and evaluates. Everything that can fail cheaply does so first."""
     started, stages = time.time(), Stages()
-    plant_seeds(run.seed)
+    seed_generators(run.seed)
+    check_model(run)
     manager = task_manager or TaskManager(
         include_path=run.include_path, metadata=run.metadata_of_tasks
     )
     with stages("load_tasks"), mirror_at(run.data_dir):
         loaded = load_tasks(run, manager)
+        tasks, groups = loaded["tasks"], loaded["groups"]
+        check_run(run, tasks)
         if run.check_integrity:
-            check_integrity(run.task_list, manager, loaded["tasks"], run.seed.fewshot)
+            check_integrity(run.task_list, manager, tasks, run.seed.fewshot)
     with stages("load_model"):
+        check_before_loading(run)
         lm = create_model(run)
-    plant_seeds(run.seed)
-    with open_store(run, lm, folder) as store:
-        results = evaluate_tasks(
-            run, lm, loaded["tasks"], loaded["groups"], store, folder, stages, run.seed.torch
-        )
+    seed_generators(run.seed)
+    results = evaluate_tasks(run, lm, tasks, groups, place, stages, run.seed.torch)
     if results is not None:
         results.update(describe_run(run, lm, started))
-        if isinstance(run.model, str):
-            identity = model_identity(run, lm) if store is None else store.identity
-            results["settings"] = run.settings(secrets=False)
-            results["directory"] = str(Path.cwd())
-            results["model_identity"] = json.loads(identity)
     return results
 
 
@@ -91,57 +110,44 @@ def evaluate_tasks(
     lm: LM,
     tasks: Mapping[str, Task],
     groups: Mapping[str, Group],
-    store: AnswerStore | None = None,
-    folder: RunFolder | None = None,
+    place: Run | None = None,
     stages: Stages | None = None,
     seed: int | None = None,
 ) -> EvalResults | None:
-    """Requests, answers, scores, results."""
-    stages = stages or Stages()
+    """Requests, answers, scores, results. `seed` is for models that draw samples."""
+    stages, place = stages or Stages(), place or Run(run)
     check_fit(run, lm, tasks)
-    context = make_context(run, lm, seed)
-    lm.set_run_context(context)
-    try:
-        return _evaluate(run, lm, tasks, groups, store, folder, stages, context)
-    finally:
-        lm.set_run_context(None)
-
-
-def _evaluate(
-    run: RunConfig,
-    lm: LM,
-    tasks: Mapping[str, Task],
-    groups: Mapping[str, Group],
-    store: AnswerStore | None,
-    folder: RunFolder | None,
-    stages: Stages,
-    context: RunContext,
-) -> EvalResults | None:
-    chosen = chosen_documents(run, tasks)
-    with stages("build_requests"):
-        for name, task in tasks.items():
-            build_requests(run, lm, name, task, chosen.get(name))
-            note_digests(task.instances)
-            count_tokens(lm, task)
-        data = {name: task.describe_data() for name, task in sorted(tasks.items())}
-        hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
-    doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
-    thinking, seed = context.think_end_token, run.seed.of_model
-    if folder is not None and store is not None and getattr(lm, "rank", 0) == 0:
-        state = {"model": store.identity, "think_end_token": thinking, "tasks": hashes}
-        folder.begin(run.settings(), state)
-        folder.keep_plan({name: places_of(t.instances, seed) for name, t in tasks.items()})
-        if len(tasks) > 1 and getattr(lm, "world_size", 1) == 1:
-            write = folder.write_partial
-            store.listener = Interim(tasks, chosen, store, seed, write, doubt, thinking).note
-    requests = [request for task in tasks.values() for request in task.instances]
-    with stages("answer"):
-        answer(lm, requests, store, seed)
-    used = describe_usage(lm, context.usage, None if store is None else store.written)
-    if used is None or getattr(lm, "rank", 0) != 0:
+    context, executor = make_context(run, lm, seed), executor_for(lm)
+    by_name = isinstance(run.model, str)
+    identity = model_identity(run, lm) if by_name or place.keeps_answers else ""
+    with in_context(lm, context), place.open_store(identity, executor) as store:
+        chosen = chosen_documents(run, tasks)
+        with stages("build_requests"):
+            for name, task in tasks.items():
+                build_requests(run, lm, name, task, chosen.get(name))
+                note_digests(task.instances)
+                count_tokens(lm, task)
+            data = {name: task.describe_data() for name, task in sorted(tasks.items())}
+            hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
+        doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+        interim = None
+        if place.folder is not None and store is not None and executor.collects:
+            place.begin(identity, context, tasks, hashes)
+            interim = Interim(place, store, tasks, chosen, doubt, context).note
+        requests = [request for task in tasks.values() for request in task.instances]
+        with stages("answer"):
+            failed = answer(executor, requests, store, run.seed.of_model, interim)
+        context.usage.failed.update(failed)
+        asked = None if store is None else store.written
+        used = describe_usage(executor, lm, context.usage, asked)
+    if used is None:
         return None  # one of several processes, and not the one that collects
+    tasks = {name: without_failed(t) if failed[name] else t for name, t in tasks.items()}
     with stages("score"), keeping_answers(tasks, chosen):
-        scores = {name: score(t, chosen.get(name), thinking) for name, t in tasks.items()}
+        scores = {
+            name: score(task, chosen.get(name), context.think_end_token)
+            for name, task in tasks.items()
+        }
         results = summarise(scores, groups, doubt, run.log_samples)
     results["datasets"] = data
     results["hashes"] = hashes
@@ -149,6 +155,10 @@ def _evaluate(
     results.update(used)
     if store is not None:
         results["answers"]["requests"] = len(requests)
+    if by_name:
+        results["settings"] = run.settings(secrets=False)
+        results["directory"] = str(Path.cwd())
+        results["model_identity"] = json.loads(identity)
     return results
 
 
@@ -156,53 +166,16 @@ def _evaluate(
 def keeping_answers(
     tasks: Mapping[str, Task], chosen: Mapping[str, Sequence[int]]
 ) -> Iterator[None]:
-    """Hand what the model has answered along with an error in scoring it."""
+    """Adds to an error in scoring what the model has answered."""
     try:
         yield
     except EvalError as error:
-        error.answers = {name: answers_of(t, chosen.get(name)) for name, t in tasks.items()}
-        raise
+        answers = {name: answers_of(t, chosen.get(name)) for name, t in tasks.items()}
+        raise error.with_answers(answers) from error.__cause__
 
 
-@contextmanager
-def open_store(run: RunConfig, lm: LM, folder: RunFolder | None) -> Iterator[AnswerStore | None]:
-    """The store a run keeps its answers in: the file it names, or its folder's own."""
-    path = run.use_cache or (folder.answers if folder is not None else None)
-    if path is None:
-        yield None
-        return
-    path, identity = Path(path), model_identity(run, lm)
-    first, several = getattr(lm, "rank", 0) == 0, getattr(lm, "world_size", 1) > 1
-    if run.fresh and not first:
-        lm.barrier()  # the first process forgets before the others read
-    with AnswerStore(path / ANSWERS if path.is_dir() else path, identity) as store:
-        if run.fresh and first:
-            store.forget()
-            if several:
-                lm.barrier()
-        yield store
-
-
-def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
-    """By which a later run knows whether it asks the same: configuration, data, prompts, and which
-    documents the prompts are of.
-    """
-    return {
-        "config": config_hash(task),
-        # The rows alone: where they came from makes no difference.
-        "data": hash_json(data.get("splits", data)),
-        "prompts": prompts_hash(task.instances),
-        "documents": hash_json(sorted({request.doc_id for request in task.instances})),
-    }
-
-
-def config_hash(task: Task) -> str:
-    """A hash of all that a task's file says, and what the run has changed about it."""
-    return hash_json(task.dump_config())
-
-
-def plant_seeds(seeds: Seeds) -> None:
-    """Seed the generators that are there; torch only if a model has brought it."""
+def seed_generators(seeds: Seeds) -> None:
+    """Seeds the generators that are there; torch only if a model has imported it."""
     if seeds.random is not None:
         random.seed(seeds.random)
     if seeds.numpy is not None:
@@ -251,8 +224,14 @@ def simple_evaluate(
     cluster: str | None = None,
     sample: float | None = None,
     sample_seed: int = DEFAULT_OTHER_SEED,
+    output_path: str | None = None,
+    fresh: bool = False,
 ) -> EvalResults | None:
     """Evaluate a model, by name or ready made, on tasks by name. Returns the results.
+
+    With `output_path` the run keeps a folder there, as the command line does: every answer is
+    stored as it comes, the same call goes on after a crash (`fresh` asks everything again), and
+    results and sample logs are written at the end (docs/runs.md).
 
     The request caches of the published harness are accepted and have nothing to do: building
     requests costs less here than reading them back would. `data_dir` is a mirror that answers for
@@ -288,6 +267,8 @@ def simple_evaluate(
         data_dir=data_dir,
         confidence=confidence,
         cluster=cluster,
+        output_path=output_path,
+        fresh=fresh,
     )
     results = run_evaluation(run, task_manager)
     if evaluation_tracker is not None and results is not None:
@@ -299,6 +280,34 @@ def simple_evaluate(
             fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
         )
     return results
+
+
+def resume(
+    folder: str | Path, *, run: str | None = None, data_dir: str | None = None
+) -> EvalResults | None:
+    """Goes on with a run that was cut off, from its folder alone; returns the results.
+
+    Args:
+        folder: where its `output_path` pointed, or the folder of its model.
+        run: the id of the run, where there are several; the error that asks for it lists them.
+        data_dir: a mirror of the data sets, if it lies elsewhere now.
+    """
+    return resume_run(folder, run, data_dir)
+
+
+def resume_run(
+    folder: str | Path,
+    run_id: str | None = None,
+    data_dir: str | None = None,
+    observers: Sequence[RunObserver] = (),
+) -> EvalResults | None:
+    """Returns the results of a stored run, after asking what is missing; see `resume`."""
+    stored = run_to_resume(Path(folder).absolute(), run_id)
+    run = stored.to_resume()
+    if data_dir is not None:
+        run = replace(run, data_dir=str(Path(data_dir).expanduser().absolute()))
+    with stored.where_it_was_run(with_model=True), run.in_environment():
+        return run_evaluation(run, observers=observers)
 
 
 def evaluate(

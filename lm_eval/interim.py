@@ -10,14 +10,16 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lm_eval.api.context import RunContext
 from lm_eval.api.task import Task
 from lm_eval.engine.keys import request_keys
-from lm_eval.engine.places import repeated
+from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.runs.run import Run
 from lm_eval.scoring import TaskScores, score
 
 logger = logging.getLogger(__name__)
@@ -29,21 +31,20 @@ SHARE = 0.02
 
 
 class Interim:
-    """Listens to a store, and writes the rows of every task whose answers are all there."""
+    """Writes the rows of every task whose answers are all stored; `note` is told of each answer."""
 
     def __init__(
         self,
+        place: Run,
+        store: AnswerStore,
         tasks: Mapping[str, Task],
         numbers: Mapping[str, Sequence[int]],
-        store: AnswerStore,
-        seed: object,
-        write: Callable[[Mapping[str, Any]], None],
         doubt: Doubt,
-        think_end_token: object = None,
+        context: RunContext,
     ) -> None:
-        self._tasks, self._numbers, self._store, self._write = tasks, numbers, store, write
-        self._doubt, self._think_end_token = doubt, think_end_token
-        self._seed = seed
+        self._write, self._seed = place.write_partial, place.settings.seed.of_model
+        self._tasks, self._numbers, self._store = tasks, numbers, store
+        self._doubt, self._think_end_token = doubt, context.think_end_token
         self._keys: dict[str, list[bytes | None]] = {}
         #: By key the tasks that wait for it, and by task for how many it waits.
         self._waiting: dict[bytes | None, list[str]] = {}
@@ -55,7 +56,7 @@ class Interim:
     def note(self, keys: Sequence[bytes]) -> None:
         """Answers to these have come."""
         lasted = time.monotonic() - self._begun
-        if lasted < AT_LEAST:
+        if lasted < AT_LEAST or len(self._tasks) < 2:
             return
         if not self._keys:
             self._look_around()
@@ -103,12 +104,12 @@ class Interim:
                 self._results[key] = value
 
     def _scored(self, name: str) -> TaskScores:
-        task = copy.copy(self._tasks[name])
-        answers = iter(self._store.find(self._keys[name]))
-        task._instances = []
-        for request in self._tasks[name].instances:
-            answered = copy.copy(request)
-            answered.resps = [next(answers) for _ in range(request.repeats or 1)]
-            answered.filtered_resps = {}
-            task._instances.append(answered)
-        return score(task, self._numbers.get(name), self._think_end_token)
+        task = self._tasks[name]
+        answers = grouped(task.instances, self._store.find(self._keys[name]))
+        answered = []
+        for request, given in zip(task.instances, answers, strict=True):
+            copied = copy.copy(request)
+            copied.resps, copied.filtered_resps = given, {}
+            answered.append(copied)
+        scored = task.with_requests(answered)
+        return score(scored, self._numbers.get(name), self._think_end_token)

@@ -18,13 +18,10 @@ from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
 from lm_eval.data import mirror_at
 from lm_eval.engine.keys import note_digests, request_keys
-from lm_eval.engine.places import keys_by_place, repeated, tokens_by_place
+from lm_eval.engine.places import keys_by_place, tokens_by_place
+from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import ConfigError, DataError, EvalError, OutputError, suggestion
-from lm_eval.evaluator import (
-    config_hash,
-    task_hashes,
-)
 from lm_eval.preparation import (
     check_run,
     chosen_documents,
@@ -33,11 +30,15 @@ from lm_eval.preparation import (
     prepare_tasks,
 )
 from lm_eval.results.provenance import describe_settings
-from lm_eval.results.run_folder import ANSWERS, NAME, RunFolder, changes
 from lm_eval.results.sample_log import Recorded, find_logs, read_answer, read_log, results_beside
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.summarise import Doubt, summarise
-from lm_eval.scoring import TaskScores, score
+from lm_eval.runs.folder import NAME
+from lm_eval.runs.hashes import config_hash, task_hashes
+from lm_eval.runs.record import changes
+from lm_eval.runs.stored import StoredRun, choose_runs, find_runs, the_run
+from lm_eval.scoring import TaskScores
+from lm_eval.scoring import score as score_task
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,13 @@ class Changes:
     include_path: Sequence[str] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Makes paths absolute: scoring goes to the directory of the run."""
+        self.include_path = [str(Path(folder).absolute()) for folder in self.include_path]
+        if data_dir := self.settings.get("data_dir"):
+            absolute = str(Path(data_dir).expanduser().absolute())
+            self.settings = {**self.settings, "data_dir": absolute}
+
 
 @dataclass
 class _Answered:
@@ -65,17 +73,99 @@ class _Answered:
     origin: dict[str, Any] = field(default_factory=dict)
 
 
-def rescore(source: str | Path, wanted: Changes) -> tuple[RunConfig, EvalResults]:
-    """Score what is stored at a path again; the settings it was run with, and the results."""
-    path = Path(source)
-    if not path.exists():
-        raise OutputError(f"{path}: there is no such file or folder.")
-    answered = _of_run(path, wanted) if _is_run(path) else _of_logs(path, wanted)
+def score(
+    folder: str | Path,
+    *,
+    run: str | None = None,
+    tasks: Sequence[str] | str | None = None,
+    filters: Sequence[Any] | None = None,
+    metrics: Sequence[str] | None = None,
+    include_path: Sequence[str] | str | None = None,
+    log_samples: bool = True,
+    **settings: Any,
+) -> EvalResults:
+    """Scores stored answers again, without the model; returns the results.
+
+    Args:
+        folder: a run's folder, where its `output_path` pointed, or sample logs.
+        run: the id of the run, where there are several; the error that asks for it lists them.
+        tasks: score these tasks alone.
+        filters: filter pipelines to apply instead of the tasks' own: their names, or tables as in
+            a task file's `filter_list`.
+        metrics: report these metrics alone.
+        include_path: folders of further tasks.
+        log_samples: return every document with its answers and scores under `samples`.
+        settings: other settings of the run that scoring uses: `bootstrap_iters`, `confidence`,
+            `cluster`, `data_dir`, `confirm_run_unsafe_code`.
+    """
+    allowed = ("bootstrap_iters", "confidence", "cluster", "data_dir", "confirm_run_unsafe_code")
+    for name in settings:
+        if name not in allowed:
+            raise TypeError(f"score: there is no setting {name!r}.{suggestion(name, allowed)}")
+    wanted = Changes(
+        tasks=[tasks] if isinstance(tasks, str) else tasks,
+        filters=filters,
+        metrics=metrics,
+        include_path=[include_path] if isinstance(include_path, str) else include_path or (),
+        settings={**settings, "log_samples": log_samples},
+    )
+    sources = find_sources(folder, wanted, run)
+    if len(sources) > 1:
+        the_run([source.run for source in sources if source.run is not None], folder)
+    return rescore(sources[0])[1]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Stored answers to be scored: those of a run, or of sample logs where there is no run."""
+
+    path: Path
+    wanted: Changes
+    run: StoredRun | None = None
+
+
+def find_sources(path: str | Path, wanted: Changes, run_id: str | None = None) -> list[Source]:
+    """Returns what there is to score at a path: every run that asked for one of the tasks.
+
+    Where tasks are named, each run is scored on those of them that it asked for.
+    """
+    root = Path(path).absolute()
+    if not root.exists():
+        raise OutputError(f"{root}: there is no such file or folder.")
+    runs = choose_runs(root, run_id) if run_id else find_runs(root)
+    # Without the store, sample logs may still hold the answers.
+    usable = [run for run in runs if run.answers.is_file()]
+    if not usable and (not runs or find_logs(root)):
+        return [Source(root, wanted)]
+    usable = usable or runs
+    sources = []
+    for run in usable:
+        names = [name for name in wanted.tasks or () if run.record.asked_for(name)]
+        if names:
+            sources.append(Source(root, replace(wanted, tasks=names), run))
+    if sources and len({name for source in sources for name in source.wanted.tasks or ()}) == len(
+        set(wanted.tasks or ())
+    ):
+        return sources
+    return [Source(root, wanted, run) for run in usable]
+
+
+def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
+    """Scores stored answers again; returns the settings they were asked with, and the results."""
+    wanted = source.wanted
+    if source.run is None:
+        return _score(_of_logs(source.path, wanted), wanted)
+    recorded = source.run.record.config(source.run.file)
+    with source.run.where_it_was_run(with_model=False), recorded.in_environment():
+        return _score(_of_run(source.run, wanted), wanted)
+
+
+def _score(answered: _Answered, wanted: Changes) -> tuple[RunConfig, EvalResults]:
     run, loaded = answered.run, answered.loaded
     check_run(run, loaded["tasks"])
     scores: dict[str, TaskScores] = {}
     for name, task in loaded["tasks"].items():
-        scored = score(task, answered.numbers.get(name), answered.think_end_token)
+        scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
         if wanted.metrics is not None:
             _keep_metrics(scored)
         scores[name] = scored
@@ -125,28 +215,12 @@ def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
 # -- a run's folder ---------------------------------------------------------------------------
 
 
-def _is_run(path: Path) -> bool:
-    """Whether a run and its store are there; without the store its logs may still be."""
-    if not RunFolder.all_in(path):
-        return False
-    folder = RunFolder.find(path)
-    return _store_of(folder, folder.read()).is_file() or not find_logs(path)
-
-
-def _store_of(folder: RunFolder, record: Mapping[str, Any]) -> Path:
-    shared = record.get("settings", {}).get("use_cache")
-    if shared is None:
-        return folder.answers
-    return Path(shared) / ANSWERS if Path(shared).is_dir() else Path(shared)
-
-
-def _of_run(path: Path, wanted: Changes) -> _Answered:
-    folder = RunFolder.find(path)
-    record = folder.read()
-    run = _settings(record["settings"], wanted, folder.path / NAME)
+def _of_run(stored: StoredRun, wanted: Changes) -> _Answered:
+    record = stored.record
+    run = _settings(record.settings, wanted, stored.file)
     manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
     with mirror_at(run.data_dir):
-        loaded = _as_asked(run, record["settings"].get("tasks"), manager)
+        loaded = _as_asked(run, record.settings.get("tasks"), manager)
         tasks = loaded["tasks"]
         written = {name: config_hash(task) for name, task in tasks.items()}
         _change_tasks(tasks, wanted)
@@ -162,10 +236,10 @@ def _of_run(path: Path, wanted: Changes) -> _Answered:
             name: {**task_hashes(task, task.describe_data()), "config": written[name]}
             for name, task in tasks.items()
         }
-    state = record["state"]
-    with AnswerStore(_store_of(folder, record), state["model"], read_only=True) as store:
-        _find_answers(run, folder, store, tasks, hashes, state["tasks"])
-    origin = {"run": str(folder.path), "model_identity": state["model"], "hashes": hashes}
+    state = record.state
+    with AnswerStore(stored.answers, state["model"], read_only=True) as store:
+        _find_answers(run, stored, store, tasks, hashes)
+    origin = {"run": str(stored.folder.path), "model_identity": state["model"], "hashes": hashes}
     return _Answered(run, loaded, numbers, state.get("think_end_token"), origin)
 
 
@@ -207,22 +281,22 @@ def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunC
 
 def _find_answers(
     run: RunConfig,
-    folder: RunFolder,
+    stored: StoredRun,
     store: AnswerStore,
     tasks: Mapping[str, Task],
     hashes: Mapping[str, Mapping[str, str]],
-    before: Mapping[str, Mapping[str, str]],
 ) -> None:
     """Put the stored answers into the requests, found by what was asked, else by document.
 
     By document only where the data is what it was: another document may have its number by now.
     """
-    plan = folder.plan()
+    before, folder = stored.record.tasks, stored.folder
+    index = folder.answer_index(stored.record)
     for change in changes({"tasks": before}, {"model": None, "tasks": hashes}):
         logger.warning("%s: %s.", folder.path, change)
     for name, task in tasks.items():
         same_data = before.get(name, {}).get("data") == hashes[name]["data"]
-        places = plan.get(name) if same_data else None
+        places = index.get(name) if same_data else None
         found = _by_request(task.instances, store, run) if not run.apply_chat_template else {}
         elsewhere = 0
         if len(found) < len(task.instances) and places is not None:
@@ -242,34 +316,30 @@ def _find_answers(
             )
         if len(found) < len(task.instances):
             raise DataError(
-                _not_found(name, len(task.instances), len(found), name in before, folder)
+                _not_found(name, len(task.instances), len(found), name in before, folder.path)
             )
         for number, request in enumerate(task.instances):
-            request.resps = found[number]
-        tokens = tokens_by_place(plan[name]) if name in plan else {}
+            request.set_answers(found[number])
+        tokens = tokens_by_place(index[name]) if name in index else {}
         for request in task.instances if tokens else ():
-            request.tokens = tokens.get((request.doc_id or 0, request.idx))
+            request.set_tokens(tokens.get((request.doc_id or 0, request.idx)))
 
 
 def _by_request(
     requests: Sequence[Instance], store: AnswerStore, run: RunConfig
 ) -> dict[int, list[Any]]:
     """The answers to exactly these requests, by the number of the request, where all are there."""
-    answers = iter(store.find(request_keys(repeated(requests), run.seed.of_model)))
-    found: dict[int, list[Any]] = {}
-    for number, request in enumerate(requests):
-        own = [next(answers) for _ in range(request.repeats or 1)]
-        if MISSING not in own:
-            found[number] = own
-    return found
+    answers = store.find(request_keys(repeated(requests), run.seed.of_model))
+    by_request = enumerate(grouped(requests, answers))
+    return {number: own for number, own in by_request if MISSING not in own}
 
 
-def _not_found(name: str, asked: int, found: int, was_run: bool, folder: RunFolder) -> str:
+def _not_found(name: str, asked: int, found: int, was_run: bool, folder: Path) -> str:
     if not was_run:
-        return f"{folder.path}: task {name!r} was not part of the run there; there are no answers."
+        return f"{folder}: task {name!r} was not part of the run there; there are no answers."
     return (
-        f"{folder.path}: of {asked} requests of task {name!r}, {asked - found} have no stored "
-        f"answer. If the run was cut off, `lm-eval resume {folder.path}` asks for the rest; if "
+        f"{folder}: of {asked} requests of task {name!r}, {asked - found} have no stored "
+        f"answer. If the run was cut off, `lm-eval resume {folder}` asks for the rest; if "
         "the task's data was changed since, score it with the data it was run on."
     )
 
@@ -316,7 +386,7 @@ def _of_logs(path: Path, wanted: Changes) -> _Answered:
                 len(told),
                 asked,
             )
-        task._instances = _requests(name, task, told, logs)
+        task.set_requests(_requests(name, task, told, logs))
     _change_tasks(loaded["tasks"], wanted)
     numbers = {name: [one.doc_id for one in recorded[name]] for name in loaded["tasks"]}
     used = {name: str(logs[name]) for name in loaded["tasks"] if name in logs}

@@ -12,7 +12,7 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.engine.collector import without_collector
-from lm_eval.errors import EvalError, also_known_as, whence
+from lm_eval.errors import EvalError, ModelError, also_known_as, whence
 from lm_eval.filters.thinking import Thinking
 
 logger = logging.getLogger(__name__)
@@ -121,6 +121,22 @@ def score(
             task.gold_missing,
         )
     return scores
+
+
+def without_failed(task: Task) -> Task:
+    """Returns the task without the documents that have a request nobody answered."""
+    failed = {request.doc_id for request in task.instances if request.failed}
+    if not failed:
+        return task
+    answered = [request for request in task.instances if request.doc_id not in failed]
+    logger.warning(
+        "%s: %d documents got no answer and are left out of its scores.",
+        task.task_name,
+        len(failed),
+    )
+    if not answered:
+        raise ModelError(f"task {task.task_name!r}: the model answered none of its documents.")
+    return task.with_requests(answered)
 
 
 def _filter(task: Task, think_end_token: Any) -> None:

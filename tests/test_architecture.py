@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "lm_eval"
 
-FOUNDATION = {"errors", "extras", "defaults", "launch", "logs", "markdown", "_lazy"}
+FOUNDATION = {"errors", "extras", "defaults", "launch", "logs", "markdown", "_lazy", "_version"}
 CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model", "api.usage", "api.context"}
 TASK_CONTRACTS = {"api.task", "api.group"}
 BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics"}
@@ -25,6 +25,7 @@ MAY_USE = {
     "logs": {"launch"},
     "markdown": set(),
     "_lazy": set(),
+    "_version": set(),
     "stats": set(),
     "config": FOUNDATION | {"api.instance"},
     "api.instance": FOUNDATION,
@@ -43,20 +44,23 @@ MAY_USE = {
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
     "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters", "engine"},
-    "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring"},
-    "interim": FOUNDATION | TASK_CONTRACTS | {"engine", "scoring", "results"},
+    "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring", "engine"},
+    "runs": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"config", "engine", "results"},
+    "interim": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"engine", "scoring", "results", "runs"},
     "integrity": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "scoring", "results"},
     "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks"},
     "evaluator": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"},
+    | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"}
+    | {"runs"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "engine", "scoring", "results", "evaluator"},
+    | {"tasks", "preparation", "engine", "scoring", "results", "runs"},
     "loggers": FOUNDATION | {"config", "results"},
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"},
+    | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
+    | {"runs"},
 }
 
 #: Windows: modules that only show what lives elsewhere.

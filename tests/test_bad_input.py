@@ -99,7 +99,7 @@ def test_a_bad_value_is_named(lm_eval_command: Command, option: str, value: str,
         (("run", "--model", "hf", "--tasks", "demo_pairs"), "--model_args pretrained=…"),
         (
             ("run", "--model", "hf", "--tasks", "demo_pairs", "--model_args", "pretraned=x"),
-            "Was it meant by 'pretraned'?",
+            "You passed 'pretraned'; did you mean 'pretrained'?",
         ),
     ],
 )

@@ -16,7 +16,6 @@ from lm_eval.api.registry import register_model
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import EvalError
 from lm_eval.evaluator import run_evaluation
-from lm_eval.results.run_folder import RunFolder
 from tests.conftest import Folder
 
 SEEN: list[dict[str, Any]] = []
@@ -59,15 +58,14 @@ def three(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 
 def evaluated(folder: Folder) -> Any:
-    out = RunFolder(folder.path / "out")
-    Watching.partial = out.path / "results_partial.json"
+    Watching.partial = folder.path / "out" / "watching" / "results_partial.json"
     run = RunConfig(
         model="watching",
         tasks=["colours", "two", "three"],
         include_path=str(folder.path),
-        output_path=str(folder.path),
+        output_path=str(folder.path / "out"),
     )
-    return run_evaluation(run, folder=out)
+    return run_evaluation(run)
 
 
 def test_a_finished_task_has_its_row_while_others_are_asked(three: Folder) -> None:

@@ -15,14 +15,15 @@ import lm_eval
 from lm_eval.api.instance import Instance
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.answer import answer
+from lm_eval.engine.choose_executor import executor_for
 from lm_eval.engine.keys import prompts_hash
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import ModelError
-from lm_eval.evaluator import open_store
 from lm_eval.launch import launched_rank
 from lm_eval.logs import setup_logging
 from lm_eval.models.identity import model_identity
 from lm_eval.models.scripted import ScriptedLM
+from lm_eval.runs.run import Run
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
 from tests.test_evaluate import evaluated, painter
@@ -87,11 +88,11 @@ def test_repeats_of_one_request_stay_in_one_process() -> None:
     ]
     handed: list[Any] = []
     second = of_two(ScriptedLM(generate=lambda text, _: text), 1, handed.append)
-    answer(second, requests)
+    answer(executor_for(second), requests)
     assert [request.args[0] for request in second.asked] == ["b"] * 5 + ["c"] * 5
     theirs = iter(handed)
     first = of_two(ScriptedLM(generate=lambda text, _: text), 0, lambda mine: [mine, next(theirs)])
-    answer(first, requests)
+    answer(executor_for(first), requests)
     assert [request.resps for request in requests] == [["a"] * 5, ["b"] * 5, ["c"] * 5]
 
 
@@ -120,7 +121,9 @@ def test_the_first_process_forgets_before_the_others_read(tmp_path: Path) -> Non
     def process(rank: int) -> None:
         if rank == 0:
             time.sleep(0.2)  # the other one is there first
-        with open_store(runs[rank], lms[rank], None) as opened:
+        place = Run(runs[rank])
+        identity = model_identity(runs[rank], lms[rank])
+        with place.open_store(identity, executor_for(lms[rank])) as opened:
             assert opened is not None
             seen[rank] = opened.find([b"1" * 16])
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 NAMES = {
-    "lm_eval": ["simple_evaluate", "evaluate", "__version__"],
+    "lm_eval": ["simple_evaluate", "evaluate", "resume", "score", "__version__"],
     "lm_eval.__main__": ["cli_evaluate"],
     "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook"],
     "lm_eval.api.instance": ["Instance", "OutputType"],
@@ -195,7 +195,7 @@ def test_the_entry_points_take_the_published_parameters() -> None:
         (
             lm_eval.simple_evaluate,
             SIMPLE_EVALUATE,
-            ["data_dir", "confidence", "cluster", "sample", "sample_seed"],
+            ["data_dir", "confidence", "cluster", "sample", "sample_seed", "output_path", "fresh"],
         ),
         (lm_eval.evaluate, EVALUATE, ["confidence", "cluster"]),
     ):

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
+from lm_eval import rescore as rescoring
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.cli import main
+from lm_eval.config.run import RunConfig
 from lm_eval.errors import DataError, EvalError
 from lm_eval.models.demo.model import DemoLM
-from lm_eval.rescore import Changes, rescore
-from lm_eval.results.run_folder import RunFolder
+from lm_eval.rescore import Changes, find_sources
+from lm_eval.results.schema import EvalResults
 from tests.conftest import Command, Folder
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -32,6 +34,11 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a model was made")
 
     monkeypatch.setattr("lm_eval.evaluator.create_model", refuse)
+
+
+def rescore(path: Path, wanted: Changes) -> tuple[RunConfig, EvalResults]:
+    (source,) = find_sources(path, wanted)
+    return rescoring.rescore(source)
 
 
 def written(folder: Path) -> Any:
@@ -337,10 +344,11 @@ def test_a_log_with_documents_missing_is_said(
     assert told in caplog.text
 
 
-def test_a_plan_that_cannot_be_read_is_explained(demo_run: Path, tmp_path: Path) -> None:
+def test_an_answer_index_that_cannot_be_read_is_explained(demo_run: Path, tmp_path: Path) -> None:
     out = shutil.copytree(demo_run, tmp_path / "copy")
-    RunFolder.find(out).path.joinpath("plan.npz").write_bytes(b"PK but not really")
-    with pytest.raises(EvalError, match="cannot be read as a run's plan"):
+    (index,) = out.rglob("answer_index_*.npz")
+    index.write_bytes(b"PK but not really")
+    with pytest.raises(EvalError, match="cannot be read as a run's answer index"):
         rescore(out, Changes())
 
 

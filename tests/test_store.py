@@ -22,12 +22,14 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.answer import answer
+from lm_eval.engine.choose_executor import executor_for
 from lm_eval.engine.keys import note_digests, prompts_hash, request_keys
 from lm_eval.engine.store import FORMAT, MISSING, AnswerStore
 from lm_eval.errors import EvalError, ModelError, OutputError, StoreError
 from lm_eval.models.identity import fingerprint, model_identity
 from lm_eval.models.scripted import ScriptedLM
-from lm_eval.results.run_folder import RunFolder
+from lm_eval.runs.folder import RunFolder
+from lm_eval.runs.stored import find_runs
 from lm_eval.tasks import TaskManager
 from tests.conftest import Command, Folder
 
@@ -223,12 +225,12 @@ def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
         path = tmp_path / f"s{lm.report}"
         requests = [instance("a"), instance("b", 3), instance("c")]
         with AnswerStore(path, "m") as store:
-            answer(lm, requests, store)
+            answer(executor_for(lm), requests, store)
         assert sorted(lm.asked) == ["a", "b", "b", "b", "c"]
         again = [instance("a"), instance("b", 3), instance("c"), instance("d")]
         second = Counting()
         with AnswerStore(path, "m") as store:
-            answer(second, again, store)
+            answer(executor_for(second), again, store)
         assert second.asked == ["d"]
         assert [sorted(r.resps) for r in again[:3]] == [sorted(r.resps) for r in requests]
 
@@ -246,7 +248,7 @@ def test_a_store_that_fails_stops_a_model_that_reports_one_by_one(tmp_path: Path
     with AnswerStore(tmp_path / "s", "m") as store:
         store._connection.execute("PRAGMA max_page_count = 8")
         with pytest.raises(StoreError, match="disk is full"):
-            answer(lm, [instance(str(i)) for i in range(500)], store)
+            answer(executor_for(lm), [instance(str(i)) for i in range(500)], store)
     assert len(lm.asked) < 400
 
 
@@ -254,9 +256,9 @@ def test_a_model_that_is_cut_off_has_kept_what_it_reported(tmp_path: Path) -> No
     requests = [instance(c) for c in "abcde"]
     with AnswerStore(tmp_path / "s", "m") as store:
         with pytest.raises(ModelError, match="cut off"):
-            answer(Counting(stop_after=3), requests, store)
+            answer(executor_for(Counting(stop_after=3)), requests, store)
         lm = Counting()
-        answer(lm, requests, store)
+        answer(executor_for(lm), requests, store)
     assert sorted(lm.asked) == ["a", "b"]
 
 
@@ -264,7 +266,7 @@ def test_the_same_request_twice_is_asked_once(tmp_path: Path) -> None:
     lm = Counting()
     requests = [instance(c, kind="loglikelihood") for c in "aab"]
     with AnswerStore(tmp_path / "s", "m") as store:
-        answer(lm, requests, store)
+        answer(executor_for(lm), requests, store)
     assert lm.asked == ["a", "b"]
     assert [request.resps for request in requests] == [[(-1.0, True)]] * 3
 
@@ -275,8 +277,8 @@ def test_requests_without_a_key_are_asked_every_time(tmp_path: Path) -> None:
     assert request_keys([picture], None) == [None]
     lm = Counting()
     with AnswerStore(tmp_path / "s", "m") as store:
-        answer(lm, [picture], store)
-        answer(lm, [picture], store)
+        answer(executor_for(lm), [picture], store)
+        answer(executor_for(lm), [picture], store)
     assert lm.asked == ["a", "a"]
 
 
@@ -481,8 +483,11 @@ def test_a_run_killed_again_and_again_ends_as_if_undisturbed(tmp_path: Path) -> 
         stored = store._connection.execute("SELECT sum(length(keys)) / 16 FROM answers").fetchone()
     # Each answer was written once: what was asked for and lost was asked for again, no more.
     assert stored[0] == undisturbed
-    record = RunFolder.find(folder).read()
-    assert (record["finished"], record["results"]) == (True, max(folder.rglob("results_2*")).name)
+    (stored,) = find_runs(folder)
+    assert (stored.record.finished, stored.record.results) == (
+        True,
+        max(folder.rglob("results_2*")).name,
+    )
 
 
 def test_a_second_run_on_a_folder_is_refused(lm_eval_command: Command, tmp_path: Path) -> None:
@@ -498,7 +503,12 @@ def test_a_second_run_on_a_folder_is_refused(lm_eval_command: Command, tmp_path:
 def test_what_a_killed_run_had_begun_to_write_is_swept_away(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "out")
     folder.path.mkdir()
-    stale = (".run.json.x7", ".plan.npz.ab", ".results_partial.json.1", ".results_2026.json.q")
+    stale = (
+        ".run.json.x7",
+        ".answer_index_1.npz.ab",
+        ".results_partial.json.1",
+        ".results_2026.json.q",
+    )
     stale = (*stale, ".samples_t_2026-01-01T.jsonl.a_b")
     for name in (*stale, ".mine", "kept.json", "samples_t_2026-01-01T.jsonl"):
         (folder.path / name).write_text("half")
@@ -518,9 +528,9 @@ def test_repeats_reported_in_another_order_are_kept_as_they_are_returned(tmp_pat
 
     fresh, again = [instance("a", 3), instance("b")], [instance("a", 3), instance("b")]
     with AnswerStore(tmp_path / "s", "m") as store:
-        answer(Shuffling(), fresh, store)
+        answer(executor_for(Shuffling()), fresh, store)
     with AnswerStore(tmp_path / "s", "m") as store:
-        answer(Counting(stop_after=0), again, store)
+        answer(executor_for(Counting(stop_after=0)), again, store)
     assert [r.resps for r in again] == [r.resps for r in fresh]
     assert again[0].resps == ["answer 0", "answer 1", "answer 2"]
 

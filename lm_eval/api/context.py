@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from lm_eval.api.usage import Usage
 
@@ -24,3 +27,14 @@ class RunContext:
     """Token after which the model's final answer begins; scoring cuts everything before it."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and requests, counted by the model while it answers."""
+
+
+@contextmanager
+def in_context(lm: Any, context: RunContext) -> Iterator[None]:
+    """Hands a context to a model while this lasts; a class without the method ignores it."""
+    hand_over = getattr(lm, "set_run_context", lambda context: None)
+    hand_over(context)
+    try:
+        yield
+    finally:
+        hand_over(None)

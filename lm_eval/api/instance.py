@@ -16,6 +16,20 @@ OUTPUT_TYPES: tuple[OutputType, ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Stands in the place of an answer that could not be had, and says why.
+
+    A model may return one among its answers (`[..., Failure("content filter"), ...]`) instead of
+    raising, so that the other requests go on. The request is counted in `failed_requests`, it is
+    not stored, so that a resumed run asks it again, and its document is left out of the scores,
+    unless `scored_as` is an answer to score in its place.
+    """
+
+    reason: str
+    scored_as: Any = None
+
+
 @dataclass
 class Instance:
     """One request of one document.
@@ -49,6 +63,27 @@ class Instance:
 
     def __post_init__(self) -> None:
         self.task_name, self.doc_id, self.repeats = self.metadata
+
+    def set_answers(self, answers: list[Any]) -> None:
+        """Sets `resps`, one answer per repeat."""
+        self.resps = answers
+
+    def set_digest(self, digest: bytes | None) -> None:
+        """Sets what the request is known by in a store; None for one that cannot be stored."""
+        self.digest = digest
+
+    def set_tokens(self, tokens: int | None) -> None:
+        """Sets the length of the continuation in tokens."""
+        self.tokens = tokens
+
+    def set_thinking(self, thinking: list[str], conclusions: list[Any]) -> None:
+        """Sets the thinking text that was cut from each answer, and what was left of it."""
+        self.thinking, self.conclusions = thinking, conclusions
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has no answer that could be scored."""
+        return any(type(answer) is Failure for answer in self.resps)
 
     @property
     def args(self) -> tuple[Any, ...]:

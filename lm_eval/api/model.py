@@ -99,6 +99,24 @@ class LM(abc.ABC):
         )
 
     @classmethod
+    def check_before_loading(
+        cls, arguments: Mapping[str, Any], chat_template: bool | str = False
+    ) -> None:
+        """Raises for what the class can tell to be impossible before anything is loaded.
+
+        Called when the tasks are built and before the model is made. Override it to refuse, with a
+        `ModelError` or `ConfigError`, what would otherwise fail only after a long load.
+
+        Args:
+            arguments: the `model_args` of the run.
+            chat_template: whether the run applies a chat template, or the name of the one to use.
+        """
+        if chat_template and cls.apply_chat_template is LM.apply_chat_template:
+            raise ModelError(
+                f"{cls.__name__} has no chat template; run without --apply_chat_template."
+            )
+
+    @classmethod
     def create_from_arg_string(
         cls: type[Self], arg_string: str, additional_config: dict[str, Any] | None = None
     ) -> Self:

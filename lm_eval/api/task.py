@@ -7,6 +7,7 @@ every YAML file. Names and signatures are the published ones, so classes in the 
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import logging
 import random
@@ -213,6 +214,16 @@ class Task(abc.ABC):
     def instances(self) -> list[Instance]:
         """The requests, once `build_all_requests` has made them."""
         return self._instances or []
+
+    def set_requests(self, requests: list[Instance] | None) -> None:
+        """Puts these requests in the place of those that `build_all_requests` made."""
+        self._instances = requests
+
+    def with_requests(self, requests: list[Instance]) -> Task:
+        """Returns a shallow copy that holds these requests; the original keeps its own."""
+        other = copy.copy(self)
+        other.set_requests(requests)
+        return other
 
     def build_all_requests(
         self,

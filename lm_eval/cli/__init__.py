@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lm_eval import __version__
+from lm_eval._version import __version__
 from lm_eval.cli import fetch, ls, packs, reproduce, resume, run, score, show, validate
 from lm_eval.errors import EvalError, suggestion
 from lm_eval.logs import setup_logging

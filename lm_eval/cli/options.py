@@ -83,6 +83,12 @@ def add_data_dir(parser: Any) -> None:
     )
 
 
+def add_run_id(parser: Any) -> None:
+    parser.add_argument(
+        "--run", metavar="ID", help="the run, where the folder holds several (they are listed)"
+    )
+
+
 def include_paths(given: list[list[str]] | None) -> list[str] | None:
     return [path for group in given for path in group] if given else None
 

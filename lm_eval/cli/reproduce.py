@@ -28,10 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from lm_eval.cli.run import run_and_save
+    from contextlib import nullcontext
+
     from lm_eval.config.run import RunConfig
+    from lm_eval.evaluator import run_evaluation
     from lm_eval.results.agreement import compare, latest_results, read_results
-    from lm_eval.results.whereabouts import go_where_it_was_run
+    from lm_eval.runs.whereabouts import where_it_was_run
 
     file = latest_results(Path(arguments.results))
     before = read_results(file)
@@ -49,11 +51,10 @@ def execute(arguments: argparse.Namespace) -> int:
         settings["include_path"] = [_absolute(folder) for folder in folders]
     settings |= {"log_samples": False, "wandb_args": {}, "trackio_args": {}, "hf_hub_log_args": {}}
     run = RunConfig.from_record(settings, file)
-    if ours:
-        go_where_it_was_run(
-            str(before.get("directory", ".")), run.model_args, before.get("model_identity")
-        )
-    now = run_and_save(run)
+    directory, identity = str(before.get("directory", ".")), before.get("model_identity")
+    there = where_it_was_run(directory, run.model_args, identity) if ours else nullcontext()
+    with there, run.in_environment():
+        now = run_evaluation(run)
     if now is None:
         return 0
     if not ours:  # its groups are made of the same numbers

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli.options import (
@@ -20,12 +15,11 @@ from lm_eval.cli.options import (
     add_verbosity,
     include_paths,
 )
-from lm_eval.launch import connection, launched_rank
+from lm_eval.launch import connection
 from lm_eval.logs import setup_logging
 
 if TYPE_CHECKING:
-    from lm_eval.config.run import RunConfig
-    from lm_eval.results.schema import EvalResults
+    from lm_eval.runs.observer import RunObserver
 
 HELP = "evaluate a model on tasks"
 
@@ -104,6 +98,8 @@ def _flag(group: Any, *names: str, help: str) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     # Imported here so that --help and a mistyped option answer at once.
     from lm_eval.config.run import RunConfig
+    from lm_eval.errors import ConfigError
+    from lm_eval.evaluator import run_evaluation
 
     given = {k: v for k, v in vars(arguments).items() if k not in ("command", "debug", "config")}
     given["include_path"] = include_paths(given.get("include_path"))
@@ -113,99 +109,18 @@ def execute(arguments: argparse.Namespace) -> int:
     run = RunConfig.from_file(config, **given) if config else RunConfig(**given)
     if run.verbosity is not None:
         setup_logging(run.verbosity)
+    if run.log_samples and not run.output_path:
+        raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
     before = connection()
-    run_and_report(run)
+    run_evaluation(run, observers=observers())
     if before is None and (made := connection()) is not None:
         made.destroy_process_group()  # or a process may be aborted while it ends
     return 0
 
 
-def run_and_report(run: RunConfig) -> None:
-    """Evaluate, print the table and write the files."""
-    run_and_save(run, report)
-
-
-def run_and_save(
-    run: RunConfig, show: Callable[[RunConfig, EvalResults], None] | None = None
-) -> EvalResults | None:
-    """Evaluate and write the files; `show` is called before they are written."""
+def observers() -> list[RunObserver]:
+    """Returns what the command line adds to a run: the table, and the trackers that it names."""
+    from lm_eval.cli.report import Printed
     from lm_eval.cli.trackers import Trackers
-    from lm_eval.errors import ConfigError, OutputError
-    from lm_eval.evaluator import run_evaluation
-    from lm_eval.results.files import check_writable, save
-    from lm_eval.results.provenance import model_name
-    from lm_eval.results.run_folder import RunFolder
 
-    if run.log_samples and not run.output_path:
-        raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
-    if run.output_path is None:
-        trackers = Trackers(run)
-        with answers_kept(None):
-            results = run_evaluation(run)
-        if results is not None and show is not None:
-            show(run, results)
-        trackers.log(results, None, None)
-        return results
-    folder = RunFolder.of(run.output_path, model_name(run))
-    if launched_rank() > 0:  # one of several processes; the first has the folder
-        return run_evaluation(run, folder=folder)
-    check_writable(run.output_path)
-    with folder.held(), answers_kept(folder.path):
-        trackers = Trackers(run)
-        results = run_evaluation(run, folder=folder)
-        if results is None:
-            return None
-        samples = results.pop("samples", None)
-        if show is not None:
-            show(run, results)
-        try:
-            written = save(results, run.output_path, model_name(run), samples, run.samples_format)
-        except OutputError as error:
-            again = f"Every answer is kept; `lm-eval resume {folder.path}` writes them then."
-            raise OutputError(f"{error} {again}") from error
-        folder.finish(written)
-    print(f"lm-eval: results written to {written}", file=sys.stderr)
-    trackers.log(results, samples, written)
-    return results
-
-
-@contextmanager
-def answers_kept(folder: Path | None) -> Iterator[None]:
-    """Tell, with an error in scoring, where the answers are; without a folder, make one.
-
-    Tell whoever interrupts the run how it goes on.
-    """
-    from lm_eval.errors import EvalError
-    from lm_eval.results.files import keep_answers
-    from lm_eval.results.run_folder import NAME
-
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        if folder is None or not (folder / NAME).is_file():
-            raise
-        told = f"The answers so far are kept; `lm-eval resume {folder}` goes on from them."
-        raise KeyboardInterrupt(told) from stop
-    except EvalError as error:
-        if error.answers is None:
-            raise
-        if folder is None:
-            kept = f"in {keep_answers(error.answers)}"
-        else:
-            kept = f"in {folder}; `lm-eval resume {folder}` scores them once that is put right"
-        raise type(error)(f"{error} Every answer is kept, {kept}.") from error
-
-
-def report(run: RunConfig, results: EvalResults) -> None:
-    """The table on standard output."""
-    from lm_eval.results.table import make_tables
-
-    if run.show_config:
-        from lm_eval.results.serialise import handle_non_serializable
-
-        print(json.dumps(results, indent=2, default=handle_non_serializable, ensure_ascii=False))
-    print(
-        f"{run.model} ({run.model_args}), gen_kwargs: ({run.gen_kwargs}), limit: {run.limit}, "
-        f"num_fewshot: {run.num_fewshot}, batch_size: {run.batch_size}"
-    )
-    print(make_tables(results))
+    return [Printed(), Trackers()]

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli.options import (
+    add_data_dir,
     add_include_path,
+    add_run_id,
     add_samples_format,
     add_uncertainty,
     add_verbosity,
@@ -26,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source", metavar="DIR", help="a run's folder, or sample logs (samples_*.jsonl)"
     )
+    add_run_id(parser)
     parser.add_argument("--tasks", "-t", nargs="+", metavar="TASK", help="these tasks alone")
     parser.add_argument(
         "--filter",
@@ -35,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metrics", nargs="+", metavar="NAME", help="these metrics")
     add_include_path(parser)
+    add_data_dir(parser)
     add_uncertainty(parser)
     parser.add_argument("--output_path", "-o", metavar="PATH", help="write the results there")
     parser.add_argument(
@@ -49,18 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.errors import ConfigError
-    from lm_eval.rescore import Changes, rescore
+    from lm_eval.rescore import Changes, find_sources, rescore
     from lm_eval.results.files import check_writable
 
     if arguments.log_samples and not arguments.output_path:
         raise ConfigError("--log_samples needs --output_path to write to.")
-    source, output = Path(arguments.source).absolute(), arguments.output_path
+    output = arguments.output_path
     if output is not None:
         output = Path(output).absolute()
         check_writable(output)
     settings = {
         name: getattr(arguments, name)
-        for name in ("bootstrap_iters", "confidence", "cluster")
+        for name in ("bootstrap_iters", "confidence", "cluster", "data_dir")
         if getattr(arguments, name) is not None
     }
     settings["log_samples"] = arguments.log_samples
@@ -71,12 +75,15 @@ def execute(arguments: argparse.Namespace) -> int:
         tasks=_names(arguments.tasks),
         filters=None if arguments.filter is None else _filters(arguments.filter),
         metrics=_names(arguments.metrics),
-        include_path=[str(Path(folder).absolute()) for folder in folders],
+        include_path=folders,
         settings=settings,
     )
-    _go_where_it_was_run(source)
-    run, results = rescore(source, changes)
-    _report(run, results, output, arguments.samples_format or "jsonl")
+    sources = find_sources(arguments.source, changes, arguments.run)
+    for source in sources:
+        run, results = rescore(source)
+        if len(sources) > 1 and source.run is not None:
+            print(f"run {source.run.describe()}")
+        _report(run, results, output, arguments.samples_format or "jsonl")
     return 0
 
 
@@ -108,14 +115,6 @@ def _filters(given: list[str]) -> list[Any]:
             written = written.get("filter_list", written)
         found += written if isinstance(written, list) else [written]
     return found
-
-
-def _go_where_it_was_run(source: Path) -> None:
-    """A run's folder says where that was; sample logs by themselves do not."""
-    from lm_eval.results.run_folder import RunFolder
-
-    if RunFolder.all_in(source):
-        RunFolder.find(source).go_where_it_was_run(for_model=False)
 
 
 def _report(run: RunConfig, results: EvalResults, output: Path | None, samples_format: str) -> None:

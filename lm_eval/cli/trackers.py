@@ -1,32 +1,35 @@
-"""The trackers a run names: opened before anything is asked, told when all is written."""
+"""The trackers a run names: opened before anything is asked, logged to when all is written."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.errors import ConfigError
 from lm_eval.launch import launched_rank
 from lm_eval.results.provenance import model_name
+from lm_eval.runs.observer import RunObserver
 
 if TYPE_CHECKING:
     from lm_eval.config.run import RunConfig
+    from lm_eval.results.schema import EvalResults
 
 logger = logging.getLogger(__name__)
 
 
-class Trackers:
+class Trackers(RunObserver):
     """Weights & Biases, Trackio, the hub: whichever the settings name."""
 
-    def __init__(self, run: RunConfig) -> None:
+    def __init__(self) -> None:
         self._loggers: list[Any] = []
         self._hub: Any = None
-        self._model = model_name(run)
+
+    def opened(self, run: RunConfig) -> None:
+        """Opens the trackers before anything is asked, so that bad arguments fail now."""
         asked_for = run.wandb_args or run.trackio_args or run.hf_hub_log_args
-        if not asked_for or launched_rank() > 0:  # the first of several tells
+        if not asked_for or launched_rank() > 0:  # the first of several processes logs
             return
         from lm_eval.loggers import EvaluationTracker, TrackioLogger, WandbLogger
 
@@ -46,18 +49,13 @@ class Trackers:
         if run.trackio_args:
             self._loggers.append(TrackioLogger(run.trackio_args))
 
-    def log(
-        self,
-        results: Mapping[str, Any] | None,
-        samples: Mapping[str, Any] | None,
-        written: Path | None,
-    ) -> None:
-        """Tell them all. The results are safe by now, so a tracker's failure is said, no more."""
-        if results is None:
-            return
+    def saved(self, run: RunConfig, results: EvalResults, path: Path | None) -> None:
+        """Logs to every tracker. Results are already saved, so failures only warn."""
+        samples = results.get("samples")
+        rest = {key: value for key, value in results.items() if key != "samples"}
         for one in self._loggers:
             try:
-                one.post_init(results)
+                one.post_init(rest)
                 one.log_eval_result()
                 if samples:
                     one.log_eval_samples(samples)
@@ -66,10 +64,10 @@ class Trackers:
                 logger.warning(
                     "%s could not be told: %s: %s", type(one).__name__, type(error).__name__, error
                 )
-        if self._hub is not None and self._hub.api is not None and written is not None:
+        if self._hub is not None and self._hub.api is not None and path is not None:
+            name = model_name(run)
             try:
-                self._hub.general_config_tracker.model_name = self._model
-                self._hub.push(written, bool(samples), self._model)
+                self._hub.push(path, bool(samples), name)
                 self._hub.recreate_metadata_card()
             except Exception as error:
                 logger.warning("the hub could not be told: %s", error)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,20 @@ def has_secrets(settings: Mapping[str, Any]) -> bool:
     return any(SECRETS & set(settings.get(name) or ()) for name in _TABLES)
 
 
+def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings whose tables hold no secret."""
+    return {
+        name: {k: v for k, v in value.items() if k not in SECRETS}
+        if name in _TABLES and isinstance(value, Mapping)
+        else value
+        for name, value in settings.items()
+    }
+
+
+#: Variables that decide which data, packs or prompts a run sees; recorded with it.
+VARIABLES = ("LMEVAL_DATA_DIR", "LMEVAL_PACKS_DIR", "LMEVAL_PROMPTSOURCE_DIR")
+
+
 @dataclass
 class RunConfig:
     """Everything one evaluation is told. Names are those of the command line's options."""
@@ -127,6 +143,8 @@ class RunConfig:
     trust_remote_code: bool = False
     confirm_run_unsafe_code: bool = False
     metadata: Any = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    """`VARIABLES` that were set when the run was recorded; they hold where none is set now."""
 
     def __post_init__(self) -> None:
         self._given = {"model_args": self.model_args, "gen_kwargs": self.gen_kwargs}
@@ -251,19 +269,32 @@ class RunConfig:
 
         Without secrets it is fit to be shown around.
         """
-        if not isinstance(self.model, str):
-            raise ConfigError("a run with a ready-made model object cannot be recorded.")
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not isinstance(self.model, str):  # to be read; nobody can make the object from it
+            plain["model"] = f"{type(self.model).__module__}.{type(self.model).__qualname__}"
         seeds = self.seed
         plain["seed"] = [seeds.random, seeds.numpy, seeds.torch, seeds.fewshot]
         for name in ("include_path", "data_dir", "output_path", "use_cache"):
             plain[name] = _absolute(plain[name])
-        plain["tasks"] = [_absolute(t) if _is_file(t) else t for t in self.task_list]
-        for name in _TABLES if not secrets else ():
-            plain[name] = {k: v for k, v in plain[name].items() if k not in SECRETS}
+        plain["tasks"] = [_recorded_task(spec) for spec in self.task_list]
+        set_now = {name: _absolute(os.environ[name]) for name in VARIABLES if os.environ.get(name)}
+        plain["environment"] = {**self.environment, **set_now}
+        if not secrets:
+            plain = without_secrets(plain)
         del plain["fresh"]  # whoever makes the run again wants the answers it left
         default = RunConfig()
         return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}
+
+    @contextmanager
+    def in_environment(self) -> Iterator[None]:
+        """Sets the recorded variables that are not set now, for as long as this lasts."""
+        missing = {k: v for k, v in self.environment.items() if not os.environ.get(k)}
+        os.environ.update(missing)
+        try:
+            yield
+        finally:
+            for name in missing:
+                os.environ.pop(name, None)
 
     @classmethod
     def from_record(cls, settings: Mapping[str, Any], where: object) -> RunConfig:
@@ -313,6 +344,13 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
 def _is_file(spec: Any) -> bool:
     """Whether a task is asked for by its file, whose place must be known from anywhere."""
     return isinstance(spec, str) and spec.endswith((".yaml", ".yml")) and Path(spec).is_file()
+
+
+def _recorded_task(spec: Any) -> Any:
+    """A task as it can be asked for again from anywhere; of an object, its name."""
+    if isinstance(spec, (str, Mapping)):
+        return _absolute(spec) if _is_file(spec) else spec
+    return str(getattr(spec, "task_name", None) or getattr(spec, "name", None) or spec)
 
 
 def _absolute(path: Any) -> Any:

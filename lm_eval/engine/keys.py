@@ -39,13 +39,13 @@ def note_digests(requests: Iterable[Instance]) -> None:
             opening = kind.encode() + digest(_text(context)) if isinstance(context, str) else b""
         if len(arguments) == 2 and type(arguments[1]) is str:  # nearly all of them
             asked = opening + arguments[1].encode("utf-8", "surrogatepass")
-            request.digest = digest(asked) if opening else None
+            request.set_digest(digest(asked) if opening else None)
             continue
         try:
             rest = (_piece(part) if type(part) is str else _table(part) for part in arguments[1:])
-            request.digest = digest(opening + b"".join(rest)) if opening else None
+            request.set_digest(digest(opening + b"".join(rest)) if opening else None)
         except (TypeError, ValueError):
-            request.digest = None
+            request.set_digest(None)
 
 
 def request_keys(asked: Iterable[Instance], seed: object) -> list[bytes | None]:

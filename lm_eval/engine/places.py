@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lm_eval.engine.keys import SIZE, request_keys
+from lm_eval.engine.repeats import repeated
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -40,13 +41,6 @@ def places_of(requests: Sequence[Instance], seed: object) -> dict[str, np.ndarra
         "place": np.array(places, dtype=np.int32),
         "tokens": np.array(lengths, dtype=np.int32),
     }
-
-
-def repeated(requests: Sequence[Instance]) -> Sequence[Instance]:
-    """Every request as often as it is asked."""
-    if all(request.repeats in (1, None) for request in requests):
-        return requests
-    return [request for request in requests for _ in range(request.repeats or 1)]
 
 
 def keys_by_place(places: Places) -> dict[tuple[int, int], list[bytes]]:

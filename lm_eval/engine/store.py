@@ -18,7 +18,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -62,8 +62,6 @@ class AnswerStore:
     def __init__(self, path: str | Path, identity: str, read_only: bool = False) -> None:
         self.path = Path(path)
         self.written = 0
-        #: Is told the keys of answers that have just been written.
-        self.listener: Callable[[Sequence[bytes]], None] | None = None
         self._answers: dict[bytes, Any] = {}
         self._read_up_to = 0
         self.identity = identity
@@ -125,8 +123,6 @@ class AnswerStore:
         self._syncing.soon()
         self._answers.update(zip(keys, answers, strict=True))
         self.written += len(keys)
-        if self.listener is not None:
-            self.listener(keys)
 
     def forget(self) -> None:
         """Drop this model's answers; those of others stay."""

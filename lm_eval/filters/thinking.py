@@ -81,8 +81,7 @@ class Thinking:
         for instance in instances:
             if instance.request_type == "generate_until":
                 parted = [self.part(answer) for answer in instance.resps]
-                instance.thinking = [thought for thought, _ in parted]
-                instance.conclusions = [rest for _, rest in parted]
+                instance.set_thinking([thought for thought, _ in parted], [r for _, r in parted])
 
 
 @register_filter("remove_thinking")

@@ -142,6 +142,7 @@ class EvaluationTracker:
 
     def push(self, results: Path, with_samples: bool, model: str) -> None:
         """Push a results file, and the samples written with it."""
+        self.general_config_tracker.model_name = model
         stamp = results.stem.rpartition("_")[2]
         folder = sanitize_model_name(model)
         if self.push_results_to_hub:

@@ -12,7 +12,10 @@ MODEL_MAPPING = {
     "huggingface": "lm_eval.models.huggingface:HFLM",
 }
 
+#: The packages that a backend cannot do without, looked for before anything is loaded.
+PACKAGES = dict.fromkeys(("hf", "hf-auto", "huggingface"), ("torch", "transformers"))
+
 for _name, _target in MODEL_MAPPING.items():
     model_registry.register(_name, target=_target)
 
-__all__ = ["MODEL_MAPPING"]
+__all__ = ["MODEL_MAPPING", "PACKAGES"]

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from lm_eval.api.model import LM
-from lm_eval.api.registry import get_model
+from lm_eval.api.registry import get_model, model_registry
 from lm_eval.config.run import RunConfig
-from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
+from lm_eval.errors import ConfigError, EvalError, ModelError, nearest, suggestion
+from lm_eval.extras import EXTRAS
+from lm_eval.models import PACKAGES
+
+
+def check_model(run: RunConfig) -> None:
+    """Raises for a model that does not exist or whose packages are missing; imports nothing."""
+    if not isinstance(run.model, str):
+        if not isinstance(run.model, LM):
+            raise ModelError(
+                f"model must be a name or an object derived from lm_eval.api.model.LM, "
+                f"not {type(run.model).__name__}."
+            )
+        return
+    if run.model not in model_registry:
+        model_registry.get(run.model)  # raises, with the nearest names
+    for package in PACKAGES.get(run.model, ()):
+        if importlib.util.find_spec(package) is None:
+            raise _missing_package(run.model, package)
+
+
+def check_before_loading(run: RunConfig) -> None:
+    """Raises for arguments and settings that the model's class refuses, before it is made."""
+    if isinstance(run.model, str):
+        make = _model_class(run.model)
+        _check_arguments(run.model, make, run.model_args)
+        make.check_before_loading(run.model_args, run.apply_chat_template)
 
 
 def create_model(run: RunConfig) -> LM:
-    """The model object given, or one made from its name and arguments."""
+    """Returns the model object given, or one made from its name and arguments."""
+    check_model(run)
     if isinstance(run.model, LM):
         return run.model
-    if not isinstance(run.model, str):
-        raise ModelError(
-            f"model must be a name or an object derived from lm_eval.api.model.LM, "
-            f"not {type(run.model).__name__}."
-        )
-    try:
-        make = get_model(run.model)
-    except ModuleNotFoundError as error:
-        raise ModelError(
-            f"the model {run.model!r} needs the package {error.name!r}, which is not installed "
-            "here; the extras of this package bring it, for hf: pip install 'lm_eval[hf]'."
-        ) from error
+    make = _model_class(run.model)
     extras = {
         "batch_size": run.batch_size,
         "max_batch_size": run.max_batch_size,
@@ -44,16 +61,36 @@ def create_model(run: RunConfig) -> LM:
         if isinstance(error, TypeError) and (
             missing := _missing(make, {**run.model_args, **accepted})
         ):
-            near = suggestion(missing[0], run.model_args)
-            given = near.replace("Did you mean", "Was it meant by")
             raise ConfigError(
                 f"the model {run.model!r} must be told {' and '.join(missing)}: "
-                f"--model_args {','.join(f'{name}=…' for name in missing)}.{given}"
+                f"--model_args {','.join(f'{name}=…' for name in missing)}."
+                f"{_misspelt(missing[0], run.model_args)}"
             ) from error
         raise ModelError(
             f"the model {run.model!r} could not be made from {run.model_args}: "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+def _misspelt(missing: str, given: Mapping[str, Any]) -> str:
+    """A sentence on the argument that was given and looks like the one that is missing."""
+    close = nearest(missing, given, 1)
+    return f" You passed {close[0]!r}; did you mean {missing!r}?" if close else ""
+
+
+def _model_class(name: str) -> type[LM]:
+    try:
+        return get_model(name)
+    except ModuleNotFoundError as error:
+        raise _missing_package(name, str(error.name)) from error
+
+
+def _missing_package(model: str, package: str) -> ModelError:
+    extra = EXTRAS.get(package.partition(".")[0])
+    remedy = f"pip install 'lm_eval[{extra}]'" if extra else f"install {package}"
+    return ModelError(
+        f"the model {model!r} needs the package {package!r}, which is not installed here: {remedy}."
+    )
 
 
 def _parameters(make: type[LM]) -> tuple[dict[str, inspect.Parameter], bool]:

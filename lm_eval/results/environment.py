@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lm_eval import __version__
+from lm_eval._version import __version__
 
 _LIBRARIES = ("numpy", "jinja2", "datasets", "tokenizers", "transformers", "torch")
 

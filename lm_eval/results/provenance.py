@@ -9,6 +9,7 @@ from typing import Any, cast
 from lm_eval.api.model import LM
 from lm_eval.api.usage import Usage
 from lm_eval.config.run import RunConfig
+from lm_eval.engine.executor import Executor
 from lm_eval.results.environment import describe_environment, describe_tokenizer
 from lm_eval.results.names import name_of_weights, sanitize_model_name
 from lm_eval.results.schema import EvalResults
@@ -38,7 +39,9 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
     return cast("EvalResults", described)
 
 
-def describe_usage(lm: LM, used: Usage, asked: int | None = None) -> EvalResults | None:
+def describe_usage(
+    executor: Executor, lm: LM, used: Usage, asked: int | None = None
+) -> EvalResults | None:
     """What the model went through, in all its processes; None in those that do not collect.
 
     `asked` tells how many answers this process has put into a store.
@@ -49,7 +52,7 @@ def describe_usage(lm: LM, used: Usage, asked: int | None = None) -> EvalResults
         "failed_requests": used.failed,
         **({} if asked is None else {"answers": {"asked": asked}}),
     }
-    every = [own] if getattr(lm, "world_size", 1) == 1 else lm.gather_object(own, dst=0)
+    every = executor.gather(own)
     if every is None:
         return None
     summed: dict[str, Counter[str]] = {name: Counter() for name in own}

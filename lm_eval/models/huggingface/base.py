@@ -184,6 +184,27 @@ class HuggingFaceModel(TemplateLM):
 
     # -- how it is made -------------------------------------------------------------------------
 
+    @classmethod
+    def check_before_loading(
+        cls, arguments: Mapping[str, Any], chat_template: bool | str = False
+    ) -> None:
+        """Looks for the chat template in the tokenizer's files, before the weights are loaded."""
+        super().check_before_loading(arguments, chat_template)
+        own = (cls.apply_chat_template, cls._create_tokenizer)
+        ours = (HuggingFaceModel.apply_chat_template, HuggingFaceModel._create_tokenizer)
+        source = arguments.get("tokenizer") or arguments.get("pretrained")
+        if not chat_template or own != ours or not isinstance(source, str):
+            return
+        names = ("revision", "subfolder", "trust_remote_code")
+        options = {name: arguments[name] for name in names if name in arguments}
+        if arguments.get("gguf_file"):
+            return  # its tokenizer is read with the weights
+        try:
+            tokenizer = loading.load_tokenizer(source, **options)
+        except ModelError:
+            return  # loading the model will tell more
+        loading.check_chat_template(tokenizer, chat_template)
+
     def _start_processes(self, device: str | None, split: bool) -> None:
         """The device; and `accelerator`, which subclasses look for, where there are processes."""
         if split:  # all ask the same, and the first tells
@@ -368,11 +389,7 @@ class HuggingFaceModel(TemplateLM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        if not self.tokenizer.chat_template:
-            raise ModelError(
-                f"the tokenizer {self.tokenizer.name_or_path!r} has no chat template; run without "
-                "--apply_chat_template."
-            )
+        loading.check_chat_template(self.tokenizer)
         settings = dict(self.chat_template_args)
         if self.run_context.chat_template is not None:
             settings.setdefault("chat_template", self.run_context.chat_template)

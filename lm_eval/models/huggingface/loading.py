@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
+from lm_eval.api.model import choose_template
 from lm_eval.data import hub
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.huggingface.arguments import whole_number
@@ -246,6 +247,17 @@ def _with_adapter(model: Any, name: str, revision: str | None, vocabulary: int) 
 
 def load_tokenizer(name: str, **options: Any) -> Any:
     return loaded(transformers.AutoTokenizer.from_pretrained, "tokenizer", name, **options)
+
+
+def check_chat_template(tokenizer: Any, wanted: bool | str = True) -> None:
+    """Raises if the tokenizer has no chat template, or none of the name that is wanted."""
+    if not tokenizer.chat_template:
+        raise ModelError(
+            f"the tokenizer {tokenizer.name_or_path!r} has no chat template; run without "
+            "--apply_chat_template."
+        )
+    if isinstance(wanted, str) and isinstance(tokenizer.chat_template, Mapping):
+        choose_template(tokenizer.chat_template, wanted)
 
 
 def set_pad_token(tokenizer: Any, config: Any) -> None:

@@ -1,12 +1,13 @@
-"""A run is its folder: what was asked for, every answer, and whether it came to its end.
+"""The folder of one model's runs: their settings, every answer, and whether they came to an end.
 
-`run.json` holds the settings, so that `lm-eval resume` needs nothing else, and hashes of the model,
-the tasks and their prompts, so that a change since is noticed. `answers.sqlite` is the store, and
-`plan.npz` says which answer belongs to which document.
+`run.json` holds a record per run (`runs/record.py`), so that `lm-eval resume` needs nothing else.
+`answers.sqlite` is the store that all runs of the folder share, and `answer_index_<id>.npz` says
+which answer belongs to which document of a run.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import logging
@@ -26,16 +27,20 @@ from lm_eval.errors import OutputError
 from lm_eval.results.files import atomic_file, write_atomically
 from lm_eval.results.names import file_name
 from lm_eval.results.serialise import handle_non_serializable
-from lm_eval.results.whereabouts import go_where_it_was_run
+from lm_eval.runs.record import RunRecord, changes
 
 logger = logging.getLogger(__name__)
 
 NAME = "run.json"
 ANSWERS = "answers.sqlite"
 LOCK = "run.lock"
-PLAN = "plan.npz"
 PARTIAL = "results_partial.json"
-FORMAT = 1
+#: Format 1 held a single run, and its index in `plan.npz`.
+FORMAT = 2
+_OLD_INDEX = "plan.npz"
+
+#: By task, the columns that `engine.places.places_of` makes.
+AnswerIndex = Mapping[str, Mapping[str, "np.ndarray[Any, Any]"]]
 
 
 @dataclass(frozen=True)
@@ -51,19 +56,6 @@ class RunFolder:
         if path.suffix == ".json":
             return cls(path.with_suffix(".run"))
         return cls(path / file_name(model_name))
-
-    @classmethod
-    def find(cls, path: str | Path) -> RunFolder:
-        """The run in a folder or in a folder of it: the last one begun where there are several."""
-        root = Path(path)
-        if not root.is_dir():
-            raise OutputError(f"{root}: there is no such folder.")
-        runs = cls.all_in(root)
-        if not runs:
-            raise OutputError(
-                f"{root}: holds no run ({NAME}). A run leaves one where its --output_path points."
-            )
-        return max(runs, key=lambda run: run.read().get("begun", 0.0))
 
     @classmethod
     def all_in(cls, root: Path) -> list[RunFolder]:
@@ -90,23 +82,11 @@ class RunFolder:
             f"{self.path}: its name was changed since the run was begun; call it {expected} again."
         )
 
-    def read(self) -> dict[str, Any]:
-        """What the last run here was; nothing where there was none."""
+    def records(self) -> list[RunRecord]:
+        """Returns the runs of this folder, the one begun last at the end."""
         file = self.path / NAME
         if not file.is_file():
-            return {}
-        content = self._read(file)
-        state = content.get("state")
-        whole = isinstance(state, dict) and isinstance(state.get("tasks"), dict)
-        if not (whole and isinstance(content.get("settings"), dict) and "directory" in content):
-            raise OutputError(
-                f"{file}: is no whole record of a run. Move it aside; the command that made the "
-                f"run goes on from the answers in {ANSWERS}, if those are there."
-            )
-        return content
-
-    @staticmethod
-    def _read(file: Path) -> dict[str, Any]:
+            return []
         try:
             content: Any = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -114,16 +94,26 @@ class RunFolder:
                 f"{file}: cannot be read as a run's record ({error}). Move it aside; the command "
                 f"that made the run goes on from the answers in {ANSWERS}."
             ) from error
-        if not isinstance(content, dict) or content.get("format") not in range(1, FORMAT + 1):
+        layout: Any = content.get("format") if isinstance(content, dict) else None
+        if layout not in range(1, FORMAT + 1):
             raise OutputError(
                 f"{file}: is no record of a run, or one by a newer version of lm_eval. "
                 "Name another --output_path, or move it aside."
             )
-        return dict(content)
+        runs = content.get("runs") if layout > 1 else [{"answer_index": _OLD_INDEX, **content}]
+        found = [RunRecord.read(run, file) for run in runs or ()]
+        return sorted(found, key=lambda run: run.begun)
 
-    def write(self, record: Mapping[str, Any]) -> None:
-        """The record; for its owner alone where the settings hold what opens the model's door."""
-        self._write(NAME, {"format": FORMAT, **record}, private=has_secrets(record["settings"]))
+    def _keep(self, record: RunRecord) -> None:
+        """Writes a record in the place of the run's earlier one.
+
+        The file is readable by its owner alone if the settings hold a secret.
+        """
+        others = [other for other in self.records() if other.id != record.id]
+        runs = [*others, record]
+        private = any(has_secrets(run.settings) for run in runs)
+        content = {"format": FORMAT, "runs": [run.to_json() for run in runs]}
+        self._write(NAME, content, private=private)
 
     def _write(self, name: str, content: Mapping[str, Any], private: bool = False) -> None:
         text = json.dumps(content, indent=2, default=handle_non_serializable, ensure_ascii=False)
@@ -140,62 +130,66 @@ class RunFolder:
             f"{self.path}: the run cannot be recorded there ({error.strerror or error}){remedy}."
         )
 
-    def go_where_it_was_run(self, for_model: bool = True) -> None:
-        """Settings may hold paths relative to where the command was first given."""
-        record = self.read()
-        arguments = (record["settings"].get("model_args") or {}) if for_model else {}
-        go_where_it_was_run(record["directory"], arguments, record["state"].get("model"))
-
-    def begin(self, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Record a run that is about to ask; say what has changed since the last one here."""
-        for change in changes(self.read().get("state", {}), state):
-            logger.warning("%s: %s.", self.path, change)
-        self.write(
-            {
-                "begun": time.time(),
-                "finished": False,
-                "directory": str(Path.cwd()),
-                "settings": settings,
-                "state": state,
-            }
+    def begin(
+        self,
+        settings: Mapping[str, Any],
+        state: Mapping[str, Any],
+        index: AnswerIndex,
+        model_object: bool = False,
+    ) -> RunRecord:
+        """Records a run that is about to ask; logs what has changed since it was begun before."""
+        record = RunRecord(
+            dict(settings), dict(state), time.time(), str(Path.cwd()), model_object=model_object
         )
+        earlier = self.records()
+        before = next((run.state for run in earlier if run.id == record.id), None)
+        if before is None:  # another run's tasks were asked differently on purpose
+            before = {"model": earlier[-1].state.get("model")} if earlier else {}
+        for change in changes(before, state):
+            logger.warning("%s: %s.", self.path, change)
+        record = dataclasses.replace(record, answer_index=f"answer_index_{record.id}.npz")
+        self._keep(record)
+        self._write_index(str(record.answer_index), index)
+        return record
 
-    def keep_plan(self, plan: Mapping[str, Mapping[str, np.ndarray[Any, Any]]]) -> None:
-        """Which answer belongs to which document, a table a task."""
+    def _write_index(self, name: str, index: AnswerIndex) -> None:
         columns = {
-            f"{task}/{name}": column
-            for task, table in plan.items()
-            for name, column in table.items()
+            f"{task}/{column}": values
+            for task, table in index.items()
+            for column, values in table.items()
         }
         try:
-            with atomic_file(self.path / PLAN) as file:
+            with atomic_file(self.path / name) as file:
                 np.savez(file, **columns)  # type: ignore[arg-type]
         except OSError as error:
             raise self._not_recorded(error) from error
 
-    def plan(self) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
-        """What `keep_plan` kept, by task; nothing where there is none."""
-        file = self.path / PLAN
+    def answer_index(self, record: RunRecord) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+        """Returns which answer belongs to which document of a run, by task; empty if unknown."""
+        file = self.path / (record.answer_index or "")
         if not file.is_file():
             return {}
-        plan: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+        index: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
         try:
             with np.load(file, allow_pickle=False) as columns:
                 for key in columns:
                     task, _, name = key.rpartition("/")
-                    plan.setdefault(task, {})[name] = columns[key]
+                    index.setdefault(task, {})[name] = columns[key]
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise OutputError(f"{file}: cannot be read as a run's plan ({error}).") from error
-        return plan
+            raise OutputError(
+                f"{file}: cannot be read as a run's answer index ({error})."
+            ) from error
+        return index
 
     def write_partial(self, results: Mapping[str, Any]) -> None:
         """The rows of the tasks that are finished, until all are."""
         self._write(PARTIAL, results)
 
-    def finish(self, results: Path) -> None:
-        """Record that all is done; nothing where somebody removed the record meanwhile."""
-        if record := self.read():
-            self.write({**record, "finished": True, "results": results.name})
+    def finish(self, run: RunRecord, results: Path) -> None:
+        """Records that a run is finished; does nothing if its record was removed meanwhile."""
+        for record in self.records():
+            if record.id == run.id:
+                self._keep(dataclasses.replace(record, finished=True, results=results.name))
         (self.path / PARTIAL).unlink(missing_ok=True)
 
     @contextmanager
@@ -222,7 +216,13 @@ class RunFolder:
         """Remove what a run that was killed had begun to write; while we hold the folder, nobody
         is writing it.
         """
-        for begun in (f".{NAME}.*", f".{PLAN}.*", ".results_*.json.*", ".samples_*_*.*"):
+        for begun in (
+            f".{NAME}.*",
+            ".plan.npz.*",
+            ".answer_index_*",
+            ".results_*.json.*",
+            ".samples_*_*.*",
+        ):
             for stale in self.path.glob(begun):
                 stale.unlink(missing_ok=True)
 
@@ -256,34 +256,3 @@ def _lock(handle: int, folder: Path) -> None:
         ) from error
     os.ftruncate(handle, 0)
     os.write(handle, f"{os.getpid()}\n".encode())
-
-
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is not as it was when the run was begun, in words."""
-    found = []
-    if now.get("model") is not None and before.get("model") not in (None, now["model"]):
-        what = _other_parts(before["model"], now["model"])
-        found.append(
-            f"the model is another one or was changed{what}: its answers are asked for anew"
-        )
-    for name, task in now["tasks"].items():
-        old = before.get("tasks", {}).get(name)
-        if old is None:
-            continue
-        parts = {"config": "its configuration", "data": "its data", "prompts": "its prompts"}
-        if old.get("documents") != task.get("documents"):  # others were asked: others were written
-            del parts["prompts"]
-        changed = [words for key, words in parts.items() if old.get(key) != task[key]]
-        if changed:
-            found.append(f"task {name}: changed since: {', '.join(changed)}")
-    return found
-
-
-def _other_parts(before: str, now: str) -> str:
-    """Which parts of a model's identity are others, in brackets."""
-    try:
-        one, two = json.loads(before), json.loads(now)
-        parts = [part for part in {**one, **two} if one.get(part) != two.get(part)]
-    except (ValueError, TypeError, AttributeError):  # of another version's making
-        return ""
-    return f" ({', '.join(parts)})"

@@ -1,0 +1,83 @@
+"""The seam between the engine and whatever runs a model: this process, several, or a cluster.
+
+`engine/answer.py` looks requests up in the store, hands the missing ones to an `Executor`, and
+stores each answer as it is reported. It does not know where the model runs.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+#: An answer, or the `api.instance.Failure` that stands in its place.
+Outcome = Any
+
+#: Called with the positions of requests and the outcome of each, as they come.
+Report = Callable[[Sequence[int], Sequence[Outcome]], None]
+
+
+class Executor(abc.ABC):
+    """Puts requests to a model.
+
+    To write one, implement `execute`; an executor that spreads over several processes which all run
+    the evaluation (as `accelerate launch` starts them) also overrides `gather`, `barrier` and
+    `collects`. `InProcess` (engine/in_process.py) is the simplest, `LaunchedRanks`
+    (engine/ranks.py) the one for launched processes.
+
+    Example, an executor that retries failed requests once::
+
+        class Retrying(Executor):
+            def __init__(self, inner: Executor) -> None:
+                self.inner = inner
+
+            def execute(self, kind, requests, report):
+                asked = list(requests)
+                outcomes = self.inner.execute(kind, asked, report)
+                failed = [i for i, o in enumerate(outcomes) if isinstance(o, Failure)]
+                again = self.inner.execute(kind, [asked[i] for i in failed], None)
+                for i, outcome in zip(failed, again):
+                    outcomes[i] = outcome
+                if report is not None:
+                    report(failed, again)
+                return outcomes
+    """
+
+    #: Whether this process gets all answers and writes the results; one process does.
+    collects: bool = True
+    #: Whether requests must be handed over even if their answers are stored.
+    needs_every_request: bool = False
+
+    @abc.abstractmethod
+    def execute(
+        self, kind: str, requests: Iterable[Instance], report: Report | None
+    ) -> list[Outcome] | None:
+        """Asks requests of one kind and returns one outcome per request, in order.
+
+        Args:
+            kind: `loglikelihood`, `loglikelihood_rolling` or `generate_until`.
+            requests: the requests, numbered by their position. A repeated request occurs several
+                times in a row as the same object. May be empty.
+            report: is called as outcomes come, possibly from another thread but never
+                concurrently, with positions and outcomes. Every outcome that this process obtained
+                has been reported when `execute` returns; the last report for a position counts.
+                None if nobody listens.
+
+        Returns:
+            All outcomes, or None in a process that does not collect.
+
+        Raises:
+            EvalError: if the run cannot go on. A request that fails by itself is a `Failure` among
+                the outcomes instead.
+        """
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Returns every process's value, or None in a process that does not collect."""
+        return [value]
+
+    def barrier(self) -> None:
+        """Returns when all processes of the evaluation have come here."""
+        return
