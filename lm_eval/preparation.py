@@ -117,7 +117,7 @@ def count_tokens(lm: LM, task: Task) -> None:
     encode = getattr(lm, "_encode_request", None) or getattr(lm, "_encode_pair", None)
     if encode is not None and "acc_tokens" in task.aggregation():
         for request in task.instances:
-            request.tokens = len(encode(*request.args[:2])[1])
+            request.set_tokens(len(encode(*request.args[:2])[1]))
 
 
 def chosen_documents(run: RunConfig, tasks: Mapping[str, Task]) -> Mapping[str, list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from lm_eval.cli.options import add_include_path, include_paths
 
@@ -28,21 +29,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_include_path(parser)
 
 
+def print_names(what: str, include_path: Any = None, search: str = "") -> int:
+    """Prints the names of all tasks, groups, subtasks or tags; returns the exit code."""
+    from lm_eval.tasks import TaskManager
+
+    listed = TaskManager(include_path=include_path).list_all_tasks(
+        list_groups=what in ("tasks", "groups"),
+        list_tags=what in ("tasks", "tags"),
+        list_subtasks=what in ("tasks", "subtasks"),
+        search=search,
+    )
+    print(listed or f"No {what} with {search!r} in the name.", end="" if listed else "\n")
+    return 0
+
+
 def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks.index import Kind
 
-    manager = TaskManager(include_path=include_paths(arguments.include_path))
+    folders = include_paths(arguments.include_path)
     what, search = arguments.what, arguments.search
     if not arguments.json:
-        listed = manager.list_all_tasks(
-            list_groups=what in ("tasks", "groups"),
-            list_tags=what in ("tasks", "tags"),
-            list_subtasks=what in ("tasks", "subtasks"),
-            search=search,
-        )
-        print(listed or f"No {what} with {search!r} in the name.", end="" if listed else "\n")
-        return 0
+        return print_names(what, folders, search)
+    manager = TaskManager(include_path=folders)
     kinds = {"groups": [Kind.GROUP], "subtasks": [Kind.TASK, Kind.PY_TASK], "tags": [Kind.TAG]}
     found = [
         {"name": e.name, "kind": e.kind.value, "path": e.path, "output_type": e.output_type}

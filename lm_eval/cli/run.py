@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from lm_eval.cli import ls
 from lm_eval.cli.options import (
     add_data_dir,
     add_include_path,
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from lm_eval.runs.observer import RunObserver
 
 HELP = "evaluate a model on tasks"
+
+#: `--tasks list` and its variants print names, as they did in the published harness.
+LISTS = {
+    "list": "tasks",
+    "list_groups": "groups",
+    "list_subtasks": "subtasks",
+    "list_tags": "tags",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +118,8 @@ def execute(arguments: argparse.Namespace) -> int:
     run = RunConfig.from_file(config, **given) if config else RunConfig(**given)
     if run.verbosity is not None:
         setup_logging(run.verbosity)
+    if len(run.task_list) == 1 and run.task_list[0] in LISTS:
+        return ls.print_names(LISTS[run.task_list[0]], run.include_path)
     if run.log_samples and not run.output_path:
         raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
     before = connection()

@@ -42,6 +42,9 @@ class GeneralConfigTracker:
         self.chat_template = chat_template
         self.fewshot_as_multiturn = fewshot_as_multiturn
 
+    def set_model_name(self, name: str) -> None:
+        self.model_name = name
+
 
 class EvaluationTracker:
     """Writes results and samples under `output_path`, and to the hub where that is asked for.
@@ -142,7 +145,7 @@ class EvaluationTracker:
 
     def push(self, results: Path, with_samples: bool, model: str) -> None:
         """Push a results file, and the samples written with it."""
-        self.general_config_tracker.model_name = model
+        self.general_config_tracker.set_model_name(model)
         stamp = results.stem.rpartition("_")[2]
         folder = sanitize_model_name(model)
         if self.push_results_to_hub:

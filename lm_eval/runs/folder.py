@@ -216,14 +216,8 @@ class RunFolder:
         """Remove what a run that was killed had begun to write; while we hold the folder, nobody
         is writing it.
         """
-        for begun in (
-            f".{NAME}.*",
-            ".plan.npz.*",
-            ".answer_index_*",
-            ".results_*.json.*",
-            ".samples_*_*.*",
-        ):
-            for stale in self.path.glob(begun):
+        for name in (NAME, _OLD_INDEX, "answer_index_*", "results_*.json", "samples_*_*"):
+            for stale in self.path.glob(f".{name}.*"):
                 stale.unlink(missing_ok=True)
 
     def _clean(self, made: Sequence[Path]) -> None:

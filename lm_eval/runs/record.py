@@ -95,10 +95,14 @@ class RunRecord:
             del given["seed"]
         words = ["--tasks", ",".join(map(_task_name, self.settings.get("tasks", ())))]
         for name, value in given.items():
-            words += [f"--{name}", value if isinstance(value, str) else json.dumps(value)]
+            words += [f"--{name}", f"{value:g}" if isinstance(value, float) else _word(value)]
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.begun))
         state = "finished" if self.finished else "not finished"
         return f"{self.id}  {shlex.join(words)}  (begun {began}, {state})"
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _task_name(spec: Any) -> str:

@@ -1,0 +1,284 @@
+"""Runs from Python as from the command line; several of them in one folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lm_eval
+from lm_eval.api.model import LM
+from lm_eval.cli import main
+from lm_eval.errors import OutputError
+from lm_eval.runs.stored import find_runs
+from lm_eval.tasks import TaskManager
+from tests.conftest import Folder
+from tests.test_evaluate import painter
+
+Captured = pytest.CaptureFixture[str]
+
+
+def written(folder: Path) -> Any:
+    return json.loads(max(folder.rglob("results_2*.json")).read_text())
+
+
+@pytest.fixture
+def command(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`lm-eval run` of a model on `colours`, into the folder `out`."""
+    monkeypatch.chdir(colours.path)
+
+    def run(*words: str, model: str = "dummy", tasks: str = "colours") -> int:
+        given = ["--model", model, "--tasks", tasks, "--include_path", ".", "--output_path", "out"]
+        return main(["run", *given, *words])
+
+    return run
+
+
+# -- from Python ------------------------------------------------------------------------------
+
+
+def test_simple_evaluate_keeps_a_run_folder(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    results: Any = lm_eval.simple_evaluate(
+        "demo", tasks=["demo_choice"], limit=5, output_path=out, bootstrap_iters=0
+    )
+    file = written(tmp_path)
+    assert file["results"] == results["results"]
+    assert file["settings"]["tasks"] == ["demo_choice"]
+    assert len([*tmp_path.rglob("samples_demo_choice_*.jsonl")]) == 1
+    assert len(results["samples"]["demo_choice"]) == 5
+    (run,) = find_runs(out)
+    assert run.record.finished
+
+
+def test_the_same_call_asks_nothing_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="lm_eval")
+    call: dict[str, Any] = {"tasks": ["demo_choice"], "limit": 3, "output_path": str(tmp_path)}
+    first: Any = lm_eval.simple_evaluate("demo", **call)
+    assert first["answers"] == {"asked": 12, "requests": 12}
+    again: Any = lm_eval.simple_evaluate("demo", **call)
+    assert again["answers"] == {"asked": 0, "requests": 12}
+    assert "12 of 12 answers were there already" in caplog.text
+    fresh: Any = lm_eval.simple_evaluate("demo", fresh=True, **call)
+    assert fresh["answers"] == {"asked": 12, "requests": 12}
+
+
+def test_resume_goes_on_from_the_folder_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lm_eval.models.demo import DemoLM
+
+    plain = DemoLM.loglikelihood
+
+    def cut_off(self: DemoLM, requests: Any, disable_tqdm: bool = False) -> Any:
+        plain(self, requests[:6], disable_tqdm)
+        raise KeyboardInterrupt
+
+    call: dict[str, Any] = {"tasks": ["demo_choice"], "limit": 3}
+    with monkeypatch.context() as patched:
+        patched.setattr(DemoLM, "loglikelihood", cut_off)
+        with pytest.raises(KeyboardInterrupt, match="lm-eval resume"):
+            lm_eval.simple_evaluate("demo", **call, output_path=str(tmp_path))
+    assert not [*tmp_path.rglob("results_2*")]
+    before = Path.cwd()
+    resumed: Any = lm_eval.resume(tmp_path)
+    assert resumed["answers"] == {"asked": 6, "requests": 12}
+    assert Path.cwd() == before
+    whole: Any = lm_eval.simple_evaluate("demo", **call)
+    assert resumed["results"] == whole["results"]
+    assert written(tmp_path)["results"] == whole["results"]
+
+
+def test_score_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results: Any = lm_eval.simple_evaluate(
+        "demo", tasks=["demo_sums"], limit=5, output_path=str(tmp_path)
+    )
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a model was made")
+
+    monkeypatch.setattr("lm_eval.evaluator.create_model", refuse)
+    again = lm_eval.score(tmp_path)
+    assert again["results"] == results["results"]
+    assert len(again["samples"]["demo_sums"]) == len(results["samples"]["demo_sums"])
+    majority = lm_eval.score(tmp_path, filters=["majority"], confidence=0.9, log_samples=False)
+    assert "samples" not in majority
+    assert [key for key in majority["results"]["demo_sums"] if "," in key] == [
+        "exact_match,majority",
+        "exact_match_stderr,majority",
+    ]
+    with pytest.raises(TypeError, match=r"no setting 'confidense'. Did you mean 'confidence'"):
+        lm_eval.score(tmp_path, confidense=0.9)
+
+
+def test_a_model_object_keeps_its_answers_too(colours: Folder, tmp_path: Path) -> None:
+    def run(lm: LM) -> Any:
+        manager = TaskManager(include_path=str(colours.path))
+        out = str(tmp_path / "out")
+        return lm_eval.simple_evaluate(lm, tasks=["colours"], task_manager=manager, output_path=out)
+
+    first, second = painter(), painter()
+    assert run(first)["results"]["colours"]["acc,none"] == 5 / 6
+    assert run(second)["results"]["colours"]["acc,none"] == 5 / 6
+    assert (len(first.asked), len(second.asked)) == (12, 0)
+    with pytest.raises(
+        OutputError, match=r"made with a model object .*ScriptedLM.* Call simple_ev"
+    ):
+        lm_eval.resume(tmp_path / "out")
+    scored = lm_eval.score(tmp_path / "out", include_path=str(colours.path))
+    assert scored["results"]["colours"]["acc,none"] == 5 / 6
+
+
+# -- several in one folder --------------------------------------------------------------------
+
+
+def test_each_command_keeps_its_own_settings(command: Any) -> None:
+    assert command("--limit", "2") == 0
+    assert command("--num_fewshot", "0", "--limit", "4") == 0
+    assert command("--limit", "2", "--batch_size", "3", "--log_samples") == 0  # the first again
+    runs = find_runs("out")
+    assert [run.record.settings.get("limit") for run in runs] == [4, 2]
+    assert [run.record.settings.get("batch_size") for run in runs] == [None, 3]
+    assert len([*Path("out/dummy").glob("answer_index_*.npz")]) == 2
+    assert len([*Path("out/dummy").glob("*.sqlite")]) == 1
+
+
+def test_resume_lists_several_runs_and_takes_the_one_that_is_named(
+    command: Any, capsys: Captured
+) -> None:
+    assert command("--limit", "2") == 0
+    assert command("--limit", "4") == 0
+    assert command(model="demo", tasks="demo_choice,demo_pairs") == 0
+    capsys.readouterr()
+    assert main(["resume", "out"]) == 2
+    said = capsys.readouterr().err
+    assert "out: holds 3 runs; name one with --run ID" in said
+    assert "demo: " in said
+    assert "--tasks demo_choice,demo_pairs" in said
+    assert "--tasks colours --limit 2 " in said
+    for run in find_runs("out"):
+        assert run.record.id in said
+        assert main(["resume", "out", "--run", run.record.id]) == 0
+        printed = capsys.readouterr().out
+        assert f"limit: {run.record.settings.get('limit')}" in printed
+    assert main(["resume", "out/demo"]) == 0  # there is one alone
+    assert main(["resume", "out", "--run", "nothing"]) == 2
+    assert "holds no run 'nothing'. They are:" in capsys.readouterr().err
+
+
+def test_resume_takes_the_only_unfinished_run(command: Any, capsys: Captured) -> None:
+    assert command("--limit", "2") == 0
+    assert command("--limit", "4") == 0
+    file = Path("out/dummy/run.json")
+    record = json.loads(file.read_text())
+    record["runs"][0] |= {"finished": False}
+    file.write_text(json.dumps(record))
+    capsys.readouterr()
+    assert main(["resume", "out"]) == 0
+    told = capsys.readouterr()
+    assert "going on with the unfinished one" in told.err
+    assert "limit: 2" in told.out
+
+
+def test_score_prints_a_table_for_every_run(command: Any, capsys: Captured) -> None:
+    assert command("--limit", "2") == 0
+    assert command("--limit", "4") == 0
+    assert command("--limit", "3", model="demo") == 0
+    capsys.readouterr()
+    assert main(["score", "out"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("Version|") == 3
+    assert all(run.record.id in printed for run in find_runs("out"))
+    with pytest.raises(OutputError, match="holds 3 runs"):
+        lm_eval.score("out")
+    chosen = find_runs("out")[-1].record
+    one = lm_eval.score("out", run=chosen.id)
+    assert one["n-samples"]["colours"]["effective"] == chosen.settings["limit"]
+
+
+def test_score_finds_a_task_whichever_command_asked_it(
+    command: Any, colours: Folder, capsys: Captured
+) -> None:
+    text = (colours.path / "colours.yaml").read_text()
+    colours.write("shades.yaml", text.replace("task: colours", "task: shades"))
+    assert command() == 0
+    first = written(Path("out"))["results"]["colours"]
+    assert command(tasks="shades") == 0
+    second = written(Path("out"))["results"]["shades"]
+    assert lm_eval.score("out", tasks="colours")["results"] == {"colours": first}
+    assert lm_eval.score("out", tasks=["shades"])["results"] == {"shades": second}
+    capsys.readouterr()
+    assert main(["score", "out", "--tasks", "colours,shades"]) == 0
+    assert capsys.readouterr().out.count("Version|") == 2
+    assert main(["score", "out", "--tasks", "hues"]) == 2
+    assert "hues" in capsys.readouterr().err
+
+
+def test_a_folder_of_the_first_format_is_read_and_added_to(command: Any) -> None:
+    assert command("--limit", "2") == 0
+    folder = Path("out/dummy")
+    (run,) = find_runs("out")
+    record = json.loads((folder / "run.json").read_text())["runs"][0]
+    (folder / record.pop("answer_index")).rename(folder / "plan.npz")
+    del record["model_object"]
+    (folder / "run.json").write_text(json.dumps({"format": 1, **record}))
+    before = lm_eval.score("out")
+    assert before["results"]["colours"]["sample_len"] == 2
+    assert command("--limit", "4") == 0
+    assert [one.record.settings["limit"] for one in find_runs("out")] == [2, 4]
+    assert lm_eval.score("out", run=run.record.id)["results"] == before["results"]
+
+
+# -- where its data is ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mirrored(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """The task reads its documents from a mirror."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [json.loads(line) for line in (colours.path / "colours.jsonl").read_text().splitlines()]
+    mirror = colours.path / "mirror" / "some" / "colours" / "default"
+    mirror.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), mirror / "test.parquet")
+    text = (colours.path / "colours.yaml").read_text()
+    head, _, rest = text.partition("dataset_path: json\n")
+    rest = rest.partition("test_split")[2]
+    colours.write("colours.yaml", f"{head}dataset_path: some/colours\ntest_split{rest}")
+    monkeypatch.chdir(colours.path)
+    return colours
+
+
+def test_what_a_variable_set_is_kept_in_the_run(
+    mirrored: Folder, command: Any, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("LMEVAL_DATA_DIR", "mirror")
+    assert command() == 0
+    results = max(Path("out").rglob("results_2*.json"))
+    monkeypatch.delenv("LMEVAL_DATA_DIR")
+    for words in (["resume", "out"], ["score", "out"], ["reproduce", str(results)]):
+        assert main(words) == 0, capsys.readouterr().err
+    assert "identical" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["resume", "score"])
+def test_a_mirror_that_was_moved_can_be_named(
+    mirrored: Folder, command: Any, capsys: Captured, word: str
+) -> None:
+    assert command("--data_dir", "mirror") == 0
+    Path("mirror").rename("moved")
+    assert main([word, "out"]) == 2
+    assert "--data_dir" in capsys.readouterr().err
+    assert main([word, "out", "--data_dir", "moved"]) == 0
+
+
+def test_tasks_list_prints_the_names(capsys: Captured) -> None:
+    for name in ("tasks", "groups", "subtasks", "tags"):
+        assert main(["--tasks", "list" if name == "tasks" else f"list_{name}"]) == 0
+        printed = capsys.readouterr().out
+        assert main(["ls", name]) == 0
+        assert printed == capsys.readouterr().out
+        assert printed.count("\n") > 20
