@@ -83,7 +83,7 @@ def test_rouge_is_that_of_the_library_for_it() -> None:
     scorer = pytest.importorskip("rouge_score.rouge_scorer").RougeScorer(
         ["rouge1", "rouge2", "rougeLsum"]
     )
-    ours = code("truthfulqa.scoring")._LIKENESS
+    ours = code("truthfulqa.likeness")._LIKENESS
     texts = ["The cat sat. on the mat .", "A cat is on a mat . The dog\nsat.", "no", "mat the on"]
     for answer in texts:
         for reference in texts:

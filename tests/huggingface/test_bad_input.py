@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, EvalError, ModelError
 from lm_eval.models.demo.model import WEIGHTS
 from tests.conftest import Command
@@ -190,6 +191,27 @@ def test_a_model_that_states_no_length_takes_any(make_lm: Make) -> None:
 def test_a_length_of_one_token_is_read(make_lm: Make) -> None:
     ((score, _),) = make_lm(max_length=1).loglikelihood([ask("loglikelihood", "Tom", " has")])
     assert score < 0
+
+
+def test_a_missing_chat_template_is_found_before_the_weights_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The embedded model is a folder that transformers can load; it has no template."""
+    from lm_eval.evaluator import run_evaluation
+    from lm_eval.models.huggingface import loading
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr(loading, "load_model", refuse)
+    run = RunConfig(
+        model="hf",
+        model_args=f"pretrained={WEIGHTS}",
+        tasks=["demo_choice"],
+        apply_chat_template=True,
+    )
+    with pytest.raises(ModelError, match="has no chat template; run without --apply_chat_temp"):
+        run_evaluation(run)
 
 
 def test_a_missing_chat_template_is_said(make_lm: Make) -> None:

@@ -162,6 +162,10 @@ class Choice(Scrolls):
 class Summary(Scrolls):
     """Nothing is asked; the whole input is to be summed up."""
 
+    def __init__(self, config: Doc | None = None) -> None:
+        _rouge()  # raises now if its package is missing, before a model has worked for hours
+        super().__init__(config)
+
     def prepared(self, doc: Doc) -> Doc:
         return doc
 
