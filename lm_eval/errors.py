@@ -50,6 +50,10 @@ class OutputError(EvalError, OSError):
     """A place where results cannot be written."""
 
 
+class SeveralRunsError(OutputError):
+    """A folder that holds several runs where one is asked for; the message lists them."""
+
+
 class StoreError(OutputError):
     """A store of answers that cannot be read or written."""
 

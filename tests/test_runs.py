@@ -159,7 +159,7 @@ def test_resume_lists_several_runs_and_takes_the_one_that_is_named(
     assert "--tasks demo_choice,demo_pairs" in said
     assert "--tasks colours --limit 2 " in said
     for run in find_runs("out"):
-        assert run.record.id in said
+        assert f"\n  {run.folder.path.name}: {run.record.id}  --tasks" in said
         assert main(["resume", "out", "--run", run.record.id]) == 0
         printed = capsys.readouterr().out
         assert f"limit: {run.record.settings.get('limit')}" in printed
