@@ -14,7 +14,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
-from lm_eval.engine.collector import without_collector
+from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.engine.progress import progress
 from lm_eval.errors import ConfigError
 from lm_eval.models.conventions import TextScores, Window, rolling_windows, task_of
@@ -190,7 +190,7 @@ class HFLM(WithLoops):
         scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         quiet = disable_tqdm or self.rank != 0
         bar_of = progress(len(requests), "Scoring continuations", disable=quiet)
-        with self._at_work(requests), bar_of as bar, without_collector():
+        with self._at_work(requests), bar_of as bar, gc_paused():
             for i, score in Continuations(self).score(requests):
                 scores[i] = score
                 self.cache_hook.add_partial("loglikelihood", requests[i].args, score)
