@@ -1,8 +1,8 @@
-"""Generate answers to many prompts at once, each as if it were the only one.
+"""Generates answers to many prompts at once, each as if it were the only one.
 
-Prompts of similar length go together; what they share is read once (`rows.prefill`); answers that
-are finished leave the batch. Answers are drawn with random numbers of their own, so that what a
-request gets does not depend on what else is asked.
+Prompts of similar length share a batch; what they have in common is read once (`Rows.prefill`);
+finished answers leave the batch. Each answer is sampled with its own random numbers, so that it
+does not depend on the other requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lm_eval.models.conventions import Generation, cut_at_stop, stream
 from lm_eval.models.huggingface.attention import Attend
 from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import Network
-from lm_eval.models.huggingface.rows import Rows, prefill
+from lm_eval.models.huggingface.rows import Rows
 
 Decode = Callable[[list[int]], str]
 
@@ -133,7 +133,7 @@ def generate(
         lengths = [len(prompts[p].tokens) for p, _ in owners]
         rows = Rows(lengths, settings.max_gen_toks, attend)
         tokens_of = [prompt.tokens for prompt in prompts]
-        logits = prefill(network, rows, tokens_of, rows_of, max_tokens, device)
+        logits = rows.prefill(network, tokens_of, rows_of, max_tokens, device)
         used.read(sum(len(p.tokens) * len(p.requests) for p in prompts), rows.read)
         new: list[Tensor] = []
         for step in range(settings.max_gen_toks):

@@ -21,7 +21,8 @@ from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface.attention import switched_on
 from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
-from lm_eval.models.huggingface.tree import Tree, send
+from lm_eval.models.huggingface.packing import send
+from lm_eval.models.huggingface.tree import Tree
 
 TREE_PRICE = {"cpu": 1.15, "cuda": 1.0, "other": 1.15}
 """What a token costs in a tree, one in a row costing 1, measured on requests that share nothing: on

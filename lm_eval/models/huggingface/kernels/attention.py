@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval.engine.plan import Ints, stretches
+from lm_eval.engine.plan import Batch, Ints, stretches
 from lm_eval.models.huggingface.attention import Form
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
+from lm_eval.models.huggingface.packing import runs, send
 
 ROWS = 128
 """Rows of a tile: queries, each with all the heads that share a key."""
@@ -55,6 +56,74 @@ class Chains(NamedTuple):
     """The list."""
 
 
+class TreeAttention:
+    """Attention over one packed prefix tree by the kernel below."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        # By device, because a model may be spread over several.
+        self._tiles: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
+
+    def supports(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
+        """Whether heads of these shapes (…, H, N, E) can be attended over."""
+        fits: bool = q.shape[-1] == k.shape[-1] == v.shape[-1] <= WIDEST
+        return fits and q.shape[-3] // k.shape[-3] <= _rows(q.shape[-1])
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        """Returns mixed values (1, H, N, E) of queries (1, H, N, E) over keys (1, K, M, E)."""
+        queries = queries_in_a_tile(q.shape[1], k.shape[1], q.shape[-1])
+        if (q.device, queries) not in self._tiles:
+            found = chains(self._batch)
+            sent = send(tile(found, queries), q.device), send(found.keys, q.device)
+            self._tiles[q.device, queries] = sent
+        own, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
+        tiles, listed = self._tiles[q.device, queries]
+        mixed = attend(own, keys, values, tiles, listed, form)
+        return mixed.transpose(0, 1)[None]
+
+
+def chains(batch: Batch) -> Chains:
+    """Returns the runs of a tree, each with the keys of the nodes that it hangs on.
+
+    Those begin with given nodes or with a run that hangs on nothing, which is the stem. Below it,
+    they are the first keys of an earlier run, so the list has those of every run that others hang
+    on.
+    """
+    given = batch.given
+    first, last = runs(batch).T
+    length = last - first
+    hook = batch.parent[first]
+    upper = np.searchsorted(first, hook, side="right") - 1  # -1: it hangs on a given node, or none
+    above = hook + 1
+    stem = above.copy()
+    root = np.zeros_like(above)
+    levels = [np.flatnonzero(upper < 0)]
+    waiting = np.flatnonzero(upper >= 0)
+    known = upper < 0
+    while len(waiting):
+        ready = known[upper[waiting]]
+        level, waiting = waiting[ready], waiting[~ready]
+        over, down = upper[level], hook[level] - first[upper[level]] + 1
+        lone = above[over] == 0
+        above[level] = above[over] + down
+        stem[level] = np.where(lone, down, stem[over])
+        root[level] = np.where(lone, first[over], root[over])
+        known[level] = True
+        levels.append(level)
+    bears = np.zeros(len(first), dtype=bool)
+    bears[upper[upper >= 0]] = True
+    size = np.where(bears & (above > 0), above - stem + length, 0)
+    place = np.cumsum(size) - size
+    listed = np.where(upper < 0, 0, place[upper])
+    keys = np.zeros(int(size.sum()), dtype=np.int64)
+    for level in levels:
+        run = level[size[level] > 0]
+        rest = above[run] - stem[run]
+        keys[stretches(place[run], rest)] = keys[stretches(listed[run], rest)]
+        keys[stretches(place[run] + rest, length[run])] = stretches(first[run], length[run])
+    return Chains(first - given, length, first, above, stem, root, listed, keys.astype(np.int32))
+
+
 def tile(chains: Chains, queries: int) -> Ints:
     """Cut chains into tiles of at most so many queries, each described by `COLUMNS` numbers.
 
@@ -80,12 +149,6 @@ def queries_in_a_tile(heads: int, key_heads: int, width: int) -> int:
 
 def _rows(width: int) -> int:
     return ROWS if width <= WIDE else ROWS // 2
-
-
-def knows(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether heads of these shapes (…, H, N, E) can be attended over."""
-    fits: bool = q.shape[-1] == k.shape[-1] == v.shape[-1] <= WIDEST
-    return fits and q.shape[-3] // k.shape[-3] <= _rows(q.shape[-1])
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, keys: Tensor, form: Form) -> Tensor:

@@ -1,10 +1,9 @@
-"""Run a model's small operations by one kernel each, and leave the model as it is.
+"""Finds modules of a model whose small operations one kernel each can compute.
 
-Modules are known by what they compute, not by name: one that is built like a normalisation or a
-gated layer is run beside the kernel on random numbers, and only where both agree does the kernel
-take its place. It does so for the time of a forward pass of ours (`Fusion.switched_on`); whoever
-else runs the model finds it unchanged. The start-up check then holds the whole against the model's
-own pass.
+Modules are recognised by what they compute, not by name: one that is built like a normalisation or
+a gated layer is run beside the kernel on random numbers, and the kernel stands in for it only where
+both agree. The model itself stays unchanged: forwards are replaced while we run it
+(`replaced_forwards.py`), and the start-up check compares the whole with the model's own pass.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ from torch.nn import functional
 
 from lm_eval.models.huggingface.kernels.compiler import triton
 from lm_eval.models.huggingface.kernels.layers import gate, normalise, rotate
+from lm_eval.models.huggingface.replaced_forwards import Forward
 
 logger = logging.getLogger(__name__)
 
@@ -41,47 +40,26 @@ KINDS = (torch.float32, torch.bfloat16, torch.float16)
 LONGEST_ROW = 1 << 14
 """Widest hidden state that one program normalises."""
 
-Forward = Callable[..., Any]
 
-
-class Fusion:
-    """The forward functions that stand in for those of some of a model's modules."""
-
-    def __init__(self, forwards: dict[nn.Module, Forward] | None = None) -> None:
-        self.forwards = forwards or {}
-
-    @contextmanager
-    def switched_on(self) -> Iterator[None]:
-        """Exchange them, but where somebody else has exchanged a module's forward since."""
-        free = {m: own for m, own in self.forwards.items() if "forward" not in m.__dict__}
-        try:
-            for module, forward in free.items():
-                module.__dict__["forward"] = forward
-            yield
-        finally:
-            for module in free:
-                module.__dict__.pop("forward", None)
-
-
-def fuse(model: nn.Module) -> Fusion:
-    """Find the modules of a model, on a GPU, that kernels can stand in for."""
+def fuse(model: nn.Module) -> dict[nn.Module, Forward]:
+    """Returns the forward functions that can stand in for those of a model's modules on a GPU."""
     apart = any(hasattr(weight, "device_mesh") for weight in model.parameters())
     if triton is None or apart:  # processes that hold parts of one model must all do the same
-        return Fusion()
+        return {}
     forwards: dict[nn.Module, Forward] = {}
     with torch.inference_mode():
         attentions = dict(_attentions(model))
         turned = {forward: _turned(forward, weight) for forward, weight in attentions.items()}
         for module in model.modules():
             own = type(module).forward
-            if "forward" in vars(module):  # somebody was here before
+            if "forward" in vars(module):  # third-party code replaced it
                 continue
             if rotating := turned.get(own):
                 forwards[module] = MethodType(rotating, module)
                 continue
             if stand_in := _stand_in(module):
                 forwards[module] = stand_in
-    return Fusion(forwards)
+    return forwards
 
 
 class Candidate(NamedTuple):
@@ -99,8 +77,10 @@ def _stand_in(module: nn.Module) -> Forward | None:
             distance = _distance(forward(trial), type(module).forward(module, trial))
             if distance <= 1:
                 near.append((distance, forward))
-    except Exception as error:  # whatever a compiler or another's code may say: it stays as it is
-        logger.info("%s is not fused: %s", type(module).__name__, error)
+    except Exception as error:  # the module is third-party code, the kernel's compiler another
+        logger.info(
+            "%s runs without a kernel: %s: %s", type(module).__name__, type(error).__name__, error
+        )
         return None
     return min(near, key=lambda found: found[0])[1] if near else None
 
@@ -232,7 +212,12 @@ def _turned(forward: FunctionType, like: Tensor) -> FunctionType | None:
         if max(map(_distance, rotation(q, k, *angles), plain(q, k, *angles))) > 1:
             return None
     except Exception as error:  # as above
-        logger.info("The rotation of %s is not fused: %s", forward.__qualname__, error)
+        logger.info(
+            "The rotation of %s runs without a kernel: %s: %s",
+            forward.__qualname__,
+            type(error).__name__,
+            error,
+        )
         return None
     names = {**forward.__globals__, ROTATION: rotation}
     made = FunctionType(
