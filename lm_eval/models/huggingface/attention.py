@@ -117,7 +117,11 @@ AttentionInterface.register(NAME, _attention)
 
 @contextmanager
 def switched_on(configs: Sequence[Any], layout: Layout) -> Iterator[None]:
-    """Let the models that read these configurations attend by a layout."""
+    """Lets the models that read these configurations attend by a layout inside the `with` block.
+
+    The configuration is where transformers looks the attention function up, at every call, so it is
+    set there and restored at the end.
+    """
     with running:
         before = [config._attn_implementation for config in configs]
         _active.layouts.append(layout)
