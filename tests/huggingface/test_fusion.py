@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from lm_eval.models.huggingface.check import ExecutionModes
+from lm_eval.models.huggingface.check import ExecutionModes, check_execution_modes
 from lm_eval.models.huggingface.kernels import fusion
-from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model, torch
+from lm_eval.models.huggingface.network import Network
+from tests.huggingface.conftest import ARCHITECTURES, LONGEST, VOCABULARY, Make, make_model, torch
 from tests.huggingface.slow_kernels import gate, normalise, rotate
 from tests.huggingface.test_architectures import by_definition, draw_windows
 
@@ -85,6 +86,17 @@ def test_the_model_is_left_as_it_is(make_lm: Make, llama: Any) -> None:
     with pytest.raises(ZeroDivisionError), lm._network.replaced.switched_on():
         raise ZeroDivisionError
     assert not any("forward" in vars(module) for module in llama.modules())
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_check_returns_a_network_with_kernels_and_changes_none(llama: Any) -> None:
+    given = Network(llama)
+    modes, found = check_execution_modes(
+        given, lambda tokens: llama(tokens).logits, llama.device, llama.dtype, VOCABULARY, LONGEST
+    )
+    assert modes.tree
+    assert len(found.replaced.forwards) == FUSED["llama"]
+    assert given.replaced.forwards == {}
 
 
 def test_a_kernel_that_disagrees_is_not_used(kernels: pytest.MonkeyPatch, make_lm: Make) -> None:

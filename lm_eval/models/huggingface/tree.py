@@ -23,12 +23,12 @@ from lm_eval.models.huggingface.packing import runs, send
 KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
 
 BLOCK = {"cpu": 96, "other": 1024}
-"""Least nodes of a tree that attend together under a mask."""
+"""Minimum number of nodes that attend together under a mask."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A run of nodes and the keys it sees; without a mask it stands alone and is causal."""
+    """A range of nodes and the keys they attend to; without a mask it is one causal text."""
 
     first: int
     last: int
@@ -37,11 +37,11 @@ class Block:
     distance: Tensor | None = None
 
     def take(self, x: Tensor) -> Tensor:
-        """The block's own of all keys or values."""
+        """Returns the block's own keys or values out of all."""
         return x[:, :, self.keys] if isinstance(self.keys, slice) else x.index_select(2, self.keys)
 
     def mask(self, form: Form, dtype: torch.dtype) -> Tensor | None:
-        """Which keys each node sees under a layer's form: truths, or addends if that is usual."""
+        """Returns the mask of keys that each node attends to: additive if `form` is usual."""
         if self.visible is None or self.distance is None:
             return None
         seen = self.visible if form.window is None else self.visible & (self.distance < form.window)
@@ -53,7 +53,7 @@ class Block:
 
 
 class Tree:
-    """One batch of the plan, ready to be attended over."""
+    """The attention layout of one batch of the plan."""
 
     def __init__(self, batch: Batch, *, kernels: bool, before: Tree | None = None) -> None:
         self.batch = batch
@@ -69,7 +69,7 @@ class Tree:
 
     @property
     def tokens(self) -> Ints:
-        """What is to be run: the nodes that were not given."""
+        """The tokens of the nodes to be run: those that were not given."""
         return self.batch.tokens[self.batch.given :]
 
     @property
@@ -92,7 +92,7 @@ class Tree:
         return self._by_blocks(q, k, v, form)
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
-        """For layouts that want a layer's keys and values; called once a layer."""
+        """Hook for subclasses that need keys and values; called once per layer."""
 
     def _by_blocks(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
         if q.device not in self._blocks:
@@ -114,7 +114,9 @@ class Tree:
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=2)
 
     def _make_blocks(self, device: torch.device) -> list[Block]:
-        """Long runs that begin a text stand alone. The rest is cut where the tree is shallow, so
+        """Splits the nodes into blocks.
+
+        Long runs that begin a text get their own. The rest is cut where the tree is shallow, so
         that few ancestors reach over the cut.
         """
         batch, given = self.batch, self.batch.given
@@ -149,6 +151,6 @@ class Tree:
 
 
 def _windowed(count: int, window: int, device: torch.device) -> Tensor:
-    """The mask of a text by itself, each token seeing so many before it."""
+    """Returns the causal mask of a single text with a sliding window."""
     every = torch.ones(count, count, dtype=torch.bool, device=device)
     return every.tril().triu(1 - window)

@@ -26,19 +26,19 @@ from lm_eval.models.huggingface.replaced_forwards import Forward
 logger = logging.getLogger(__name__)
 
 ROTATION = "apply_rotary_pos_emb"
-"""What models of transformers call the function that turns positions into queries and keys."""
+"""The name in transformers of the function that applies rotary positions to queries and keys."""
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
 }
 DEVICES = ("cuda",)
-"""What the kernels run on."""
+"""Device types that the kernels run on."""
 SIZES = (1e-4, 1e-2, 1.0, 10.0, 100.0)
-"""Sizes of numbers that modules are tried on."""
+"""Magnitudes of the numbers that modules are tried on."""
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
-"""What the kernels compute in."""
+"""Number formats of the kernels."""
 LONGEST_ROW = 1 << 14
-"""Widest hidden state that one program normalises."""
+"""Widest hidden state that one program can normalise."""
 
 
 def fuse(model: nn.Module) -> dict[nn.Module, Forward]:
@@ -63,14 +63,14 @@ def fuse(model: nn.Module) -> dict[nn.Module, Forward]:
 
 
 class Candidate(NamedTuple):
-    """A forward function that may compute what a module does, and some input to try both on."""
+    """A forward function that may compute what a module does, and an input to compare both on."""
 
     forward: Forward
     trial: Tensor
 
 
 def _stand_in(module: nn.Module) -> Forward | None:
-    """The function nearest to what the module does, if one is near enough."""
+    """Returns the function closest to the module's own forward; None if none is close enough."""
     near: list[tuple[float, Forward]] = []
     try:
         for forward, trial in (*_normalisations(module), *_gates(module)):
@@ -86,10 +86,10 @@ def _stand_in(module: nn.Module) -> Forward | None:
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """By how much the worst row differs, as a whole, 1 being what rounding explains.
+    """Returns the largest relative difference of a row, in units of what rounding explains.
 
-    Small rows are not excused: what is small here may be large for other input. Rows too large for
-    the number format say nothing.
+    Small rows count as much as large ones: what is small here may be large for other input. Rows
+    that overflow are ignored.
     """
     if one.dtype != other.dtype or one.shape != other.shape:
         return math.inf
@@ -105,19 +105,19 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _draw(*shape: int, device: torch.device) -> Tensor:
-    """Random numbers, without taking from those that anybody else draws."""
+    """Returns random numbers without touching torch's global generator."""
     return torch.randn(*shape, generator=torch.Generator(device).manual_seed(0), device=device)
 
 
 def _rows(width: int, device: torch.device) -> Tensor:
-    """Random rows of many sizes, off zero, uneven: what clamps, centres or looks at parts shows."""
+    """Returns random rows of many magnitudes, off zero and uneven: clamps and centring show."""
     sizes = torch.tensor(SIZES, device=device)[:, None]
     slope = torch.linspace(0.25, 2, width, device=device)
     return (_draw(len(SIZES), width, device=device) + 0.5) * sizes * slope
 
 
 def _normalisations(module: nn.Module) -> Iterator[Candidate]:
-    """For what is built like a root-mean-square norm: one weight, nothing inside."""
+    """Yields candidates for a module built like an RMS norm: one weight, no children."""
     weight = getattr(module, "weight", None)
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if (
@@ -144,7 +144,7 @@ def _normalising(module: Any, epsilon: float, from_one: bool) -> Forward:
 
 
 def _gates(module: nn.Module) -> Iterator[Candidate]:
-    """For a layer of three products, two side by side, one of them through an activation."""
+    """Yields candidates for a gated layer: two parallel projections, one activated, and a third."""
     names = ("gate_proj", "up_proj", "down_proj", "act_fn")
     first, second, last, shape = (getattr(module, name, None) for name in names)
     weight, width = getattr(first, "weight", None), getattr(first, "in_features", None)
@@ -173,15 +173,13 @@ def _gating(module: Any, activation: str) -> Forward:
 
 
 def _is_watched(module: Any) -> bool:
-    """Whether somebody has hung a hook on a module, which the kernel would pass by."""
+    """Whether a module has hooks or a replaced forward, which the kernel would bypass."""
     hooks = ("_forward_hooks", "_forward_pre_hooks")
     return any(getattr(module, name, None) for name in hooks) or "forward" in vars(module)
 
 
 def _attentions(model: nn.Module) -> Iterator[tuple[FunctionType, Tensor]]:
-    """The forward functions of layers that turn queries and keys by a function we know of, each
-    with one of a layer's weights.
-    """
+    """Yields the forward functions of layers that call `ROTATION`, each with one of its weights."""
     for module in model.modules():
         forward = type(module).forward
         weight = next(module.parameters(), None)
@@ -196,7 +194,7 @@ def _attentions(model: nn.Module) -> Iterator[tuple[FunctionType, Tensor]]:
 
 
 def _turned(forward: FunctionType, like: Tensor) -> FunctionType | None:
-    """The same function, reading our rotation under the name of its own."""
+    """Returns the same function with our kernel in the place of `ROTATION`; None if they differ."""
     plain = forward.__globals__[ROTATION]
 
     def rotation(*given: Any, **named: Any) -> Any:
@@ -228,7 +226,7 @@ def _turned(forward: FunctionType, like: Tensor) -> FunctionType | None:
 
 
 def _rotates(x: Tensor, cosine: Tensor, sine: Tensor) -> bool:
-    """Whether the kernel knows these shapes."""
+    """Whether the kernel supports these shapes."""
     return (
         x.ndim == 4
         and cosine.shape == sine.shape == (cosine.shape[0], x.shape[2], x.shape[3])
