@@ -11,7 +11,7 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
-from lm_eval.engine.collector import without_collector
+from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.errors import EvalError, ModelError, also_known_as, whence
 from lm_eval.filters.thinking import Thinking
 
@@ -106,7 +106,7 @@ def score(
     `doc_ids` are the true numbers of the documents where only some were chosen; the token that
     ends the model's thinking is used where the task does not name one.
     """
-    with without_collector():
+    with gc_paused():
         _filter(task, think_end_token)
         asked = _by_document(task.instances)
     numbers = [doc_ids[i] if doc_ids else i for i in asked]
@@ -157,7 +157,7 @@ def _measure(
 ) -> dict[str, list[Any]]:
     """One pipeline's columns: all documents at once where the task can, else one by one."""
     try:
-        with without_collector():
+        with gc_paused():
             at_once = task.score_documents(pipeline, asked)
     except EvalError as error:
         raise type(error)(f"task {task.task_name!r}: {error}") from error

@@ -1,7 +1,7 @@
-"""Which model gave an answer: everything about it that could change what it says.
+"""The identity of a model: everything that could change its answers.
 
 Another backend, other weights, another revision, tokenizer, precision or adapter is another model,
-and never gets this one's answers. What only changes how fast it answers is left out.
+and never gets this one's stored answers. Settings that only change the speed are left out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import math
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -76,47 +77,50 @@ def _of_object(lm: LM) -> dict[str, Any]:
 
 
 def weights_of(lm: LM) -> str | None:
-    """What tells a live model from others: of each of its weights the sum and some numbers, its
-    configuration, and which adapters are on. None where they are not here to be looked at.
+    """Returns a digest that tells a live torch model from others; None where there is none.
 
-    Nothing tells what a hook or a replaced function does: such a model is like no other.
+    It covers the sum and a sample of each weight, the configuration, and the active adapters. It
+    cannot cover what a hook or a replaced function does: such a model gets a new digest each time.
     """
+    module: Any = getattr(lm, "model", None)
+    torch = sys.modules.get("torch")  # loaded already, if the model is one of its modules
+    if torch is None or not isinstance(module, torch.nn.Module):
+        return None
+    if any(map(_is_altered, module.modules())):
+        return uuid.uuid4().hex
     digest, looked_at = hashlib.sha256(), 0
-    try:
-        module: Any = getattr(lm, "model", None)
-        if any(map(_is_altered, module.modules())):
-            return uuid.uuid4().hex
-        import torch
-
-        digest.update(str(getattr(module, "config", None)).encode())
-        for part in module.modules():
-            own = vars(part)
-            simple = {name: own[name] for name in sorted(own) if type(own[name]) in _SIMPLE}
-            simple.pop("training", None)
-            digest.update(f"{simple} {own.get('_active_adapter')}".encode())
-        for name, weight in [*module.named_parameters(), *module.named_buffers()]:
-            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-            if weight.is_meta:  # it lies elsewhere, and comes when it is needed
-                continue
+    digest.update(str(getattr(module, "config", None)).encode())
+    for part in module.modules():
+        own = vars(part)
+        simple = {name: own[name] for name in sorted(own) if type(own[name]) in _SIMPLE}
+        simple.pop("training", None)
+        digest.update(f"{simple} {own.get('_active_adapter')}".encode())
+    for name, weight in [*module.named_parameters(), *module.named_buffers()]:
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
+        if weight.is_meta:  # offloaded: it is loaded when it is needed
+            continue
+        step = _step(weight)
+        try:
             flat = weight.detach().flatten()
-            digest.update(str(flat[:: _step(weight)].tolist()).encode())
+            digest.update(str(flat[::step].tolist()).encode())
             if weight.is_floating_point():
                 digest.update(str(flat.sum(dtype=torch.float64).item()).encode())
-            looked_at += len(flat)
-    except Exception:  # it may be of any library, and in formats that have no numbers
-        return None
+        except (RuntimeError, TypeError, ValueError) as error:  # as torch refuses packed formats
+            logger.info("The numbers of the weight %s cannot be read: %s", name, error)
+            return None
+        looked_at += len(flat)
     return digest.hexdigest() if looked_at else None
 
 
 def _is_altered(module: Any) -> bool:
-    """Whether somebody has hooked into a module; what splits models over devices has not."""
+    """Whether a module has hooks or a replaced forward, other than accelerate's."""
     own = vars(module)
     hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in own
     return bool(hooked) and "_hf_hook" not in own
 
 
 def _step(weight: Any) -> int:
-    """How far apart the numbers are that are looked at: they must not all be of one column."""
+    """Returns the step between sampled numbers, such that they do not all fall into one column."""
     step = max(1, weight.numel() // _NUMBERS)
     width = weight.shape[-1] if len(weight.shape) else 1
     while math.gcd(step, width) > 1:
@@ -125,18 +129,22 @@ def _step(weight: Any) -> int:
 
 
 def tokenizer_of(lm: LM) -> str | None:
-    """What tells a live tokenizer from others."""
-    tokenizer = getattr(lm, "tokenizer", None)
-    try:
-        core = getattr(tokenizer, "backend_tokenizer", None)
-        text = str(tokenizer.get_vocab()) if core is None else core.to_str()  # type: ignore[union-attr]
-    except Exception:
-        return None if tokenizer is None else str(getattr(tokenizer, "name_or_path", None))
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Returns a digest that tells a live tokenizer from others; its name if that is all it has."""
+    tokenizer: Any = getattr(lm, "tokenizer", None)
+    if tokenizer is None:
+        return None
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    write = getattr(tokenizer, "get_vocab", None) if core is None else getattr(core, "to_str", None)
+    if write is not None:
+        try:
+            return hashlib.sha256(str(write()).encode()).hexdigest()
+        except Exception as error:  # third-party code; tokenizers itself raises plain `Exception`
+            logger.info("The tokenizer is known by its name alone: %s", error)
+    return str(getattr(tokenizer, "name_or_path", None))
 
 
 def fingerprint(path: Any) -> list[list[Any]] | None:
-    """What tells the files that an argument names from others; None where it names none."""
+    """Returns the state of the files that an argument names; None where it names none."""
     if not isinstance(path, (str, Path)) or not str(path):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A tokenizer by itself, without its model: to show what a model would be given."""
+"""A tokenizer without its model, to show the tokens and prompts that a model would get."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Tokenizer:
         self.name = name
         self._full: Any = None
         self._plain: Any = None
+        self._chat_template: str | None = None
         folder = Path(name).expanduser()
         try:
             if importlib.util.find_spec("transformers"):
@@ -39,7 +40,7 @@ class Tokenizer:
                 from tokenizers import Tokenizer as PlainTokenizer
 
                 self._plain = PlainTokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:
+        except Exception as error:  # the Rust code of tokenizers raises plain `Exception`
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ModelError(
                 f"there is no tokenizer {name}: {reason} Give a folder that holds one "
@@ -83,12 +84,13 @@ class Tokenizer:
             )
         if not self._full.chat_template:
             raise ModelError(f"the tokenizer {self.name} has no chat template.")
-        return apply_chat_template(self._full, chat_history, add_generation_prompt)
+        named = {} if self._chat_template is None else {"chat_template": self._chat_template}
+        return apply_chat_template(self._full, chat_history, add_generation_prompt, **named)
 
     def choose_template(self, chosen: bool | str) -> None:
-        """Take one of several templates by name."""
+        """Selects one of several templates by name."""
         if isinstance(chosen, str) and self._full is not None:
-            self._full.chat_template = choose_template(self._full.chat_template, chosen)
+            self._chat_template = choose_template(self._full.chat_template, chosen)
 
 
 def apply_chat_template(
@@ -97,7 +99,7 @@ def apply_chat_template(
     add_generation_prompt: bool = True,
     **settings: Any,
 ) -> str:
-    """The chat as text. A template that refuses a system turn is given the chat without it."""
+    """Returns the chat as text; a template that refuses a system turn gets the chat without it."""
     from jinja2.exceptions import TemplateError
 
     def write(turns: list[Mapping[str, str]]) -> str:
@@ -119,11 +121,11 @@ def apply_chat_template(
             raise _unwritten(error) from error
         try:
             text = write(spoken)
-        except Exception as other:
+        except Exception as other:  # as below
             raise _unwritten(other) from other
         _say_once("the chat template refuses a system turn; it is left out.")
         return text
-    except Exception as error:
+    except Exception as error:  # templates are code that can raise anything
         raise _unwritten(error) from error
 
 

@@ -13,6 +13,7 @@ import torch
 
 from lm_eval.models.huggingface.attention import Form
 from lm_eval.models.huggingface.kernels import attention, layers, reduction
+from lm_eval.models.huggingface.torch_reduction import reduce_by_torch
 from tests.huggingface.slow_kernels import attend, gate, normalise, rotate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -78,7 +79,7 @@ def try_attention(kind: torch.dtype) -> None:
 def try_reduction(kind: torch.dtype) -> None:
     scores = draw(5, reduction.BLOCK + 77, kind=kind)
     total, best = reduction.reduce_by_triton(scores)
-    expected_total, expected_best = reduction.reduce_by_torch(scores)
+    expected_total, expected_best = reduce_by_torch(scores)
     torch.testing.assert_close(total, expected_total, rtol=1e-5, atol=1e-4)
     assert torch.equal(best, expected_best)
 

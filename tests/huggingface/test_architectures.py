@@ -61,7 +61,8 @@ def test_every_way_of_scoring_follows_the_definition(name: str, make_lm: Make) -
     expected = by_definition(model, windows)
     for options in ({}, {"batch_size": 3}, {"prefix_sharing": "off"}):
         lm = make_lm(model, max_length=LONGEST, **options)
-        assert lm.ways.tree == (shares and "prefix_sharing" not in options), lm.ways
+        modes = lm.execution_modes
+        assert modes.tree == (shares and "prefix_sharing" not in options), modes
         lm.budget.tokens = 150  # several batches, so that shared nodes are handed on
         found = lm._loglikelihood_tokens([(None, *window) for window in windows])
         for (score, greedy), (true, truly_greedy) in zip(found, expected, strict=True):
@@ -79,7 +80,7 @@ def test_generation_follows_the_definition(name: str, make_lm: Make, tokenizer: 
     texts = ["Tom has", "Mira saw a bird in the garden. Mira saw a", "Tom has 3 apples and"]
     settings = {"max_gen_toks": 12, "until": []}
     found = lm.generate_until([ask("generate_until", text, settings) for text in texts])
-    assert lm.ways.tree
+    assert lm.execution_modes.tree
     for text, answer in zip(texts, found, strict=True):
         tokens = lm.tok_encode(text)
         written: list[int] = []
@@ -143,7 +144,7 @@ def test_long_texts_do_not_turn_the_positions_of_short_ones(make_lm: Make, shari
     settings["original_max_position_embeddings"] = 64
     model = make_model("Phi3ForCausalLM", "Phi3Config", settings)
     lm = make_lm(model, max_length=LONGEST, prefix_sharing=sharing)
-    assert lm.ways.longest == 64
+    assert lm.execution_modes.longest == 64
     windows = draw_windows()
     assert {len(context) > 64 for context, _ in windows} == {True, False}
     found = lm._loglikelihood_tokens([(None, *window) for window in windows])
@@ -156,7 +157,7 @@ def test_a_model_that_sees_what_follows_is_run_one_request_at_a_time(make_lm: Ma
     settings = {"vocab_size": VOCABULARY, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}
     model = make_model("XLNetLMHeadModel", "XLNetConfig", settings)
     lm = make_lm(model, max_length=LONGEST)
-    assert lm.ways.alone
+    assert lm.execution_modes.alone
     windows = [w for w in draw_windows() if len(w[0]) < 60]
     found = lm._loglikelihood_tokens([(None, *window) for window in windows])
     for (score, _), (true, _) in zip(found, by_definition(model, windows), strict=True):
@@ -173,12 +174,12 @@ def test_layers_that_look_at_chunks_limit_what_is_shared() -> None:
 
 def test_without_the_check_a_model_that_ignores_positions_would_be_wrong(make_lm: Make) -> None:
     """The check is what keeps Bloom off the tree: forced onto it, the scores are others."""
-    from lm_eval.models.huggingface.check import Ways
+    from lm_eval.models.huggingface.check import ExecutionModes
 
     model = make_model(*ARCHITECTURES["bloom"][:3])
     windows = draw_windows()
     lm = make_lm(model, max_length=LONGEST)
-    lm._ways = Ways(apart=True, tree=True)
+    lm._execution_modes = ExecutionModes(apart=True, tree=True)
     try:
         found = lm._loglikelihood_tokens([(None, *window) for window in windows])
     except Exception:

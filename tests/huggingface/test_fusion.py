@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from lm_eval.models.huggingface import fusion
-from lm_eval.models.huggingface.check import Ways
-from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model, torch
+from lm_eval.models.huggingface.check import ExecutionModes, check_execution_modes
+from lm_eval.models.huggingface.kernels import fusion
+from lm_eval.models.huggingface.network import Network
+from tests.huggingface.conftest import ARCHITECTURES, LONGEST, VOCABULARY, Make, make_model, torch
 from tests.huggingface.slow_kernels import gate, normalise, rotate
 from tests.huggingface.test_architectures import by_definition, draw_windows
 
@@ -45,7 +46,7 @@ def test_modules_are_known_by_what_they_compute(name: str, make_lm: Make) -> Non
     model = make_model(*ARCHITECTURES[name][:3])
     windows = draw_windows()
     lm = make_lm(model, max_length=LONGEST)
-    assert len(lm._network.fusion.forwards) == FUSED[name]
+    assert len(lm._network.replaced.forwards) == FUSED[name]
     found = lm._loglikelihood_tokens([(None, *window) for window in windows])
     for (score, greedy), (true, truly) in zip(found, by_definition(model, windows), strict=True):
         assert score == pytest.approx(true, abs=2e-3)
@@ -65,7 +66,7 @@ def test_in_half_precision_another_activation_is_not_taken_for_rounding(
             if weight.dim() > 1:
                 weight.mul_(0.2)
     model = model.to(kind)
-    forwards = fusion.fuse(model).forwards
+    forwards = fusion.fuse(model)
     gated = [module for module in forwards if hasattr(module, "gate_proj")]
     assert len(gated) == 2
     for module in gated:
@@ -78,20 +79,31 @@ def test_in_half_precision_another_activation_is_not_taken_for_rounding(
 @pytest.mark.usefixtures("kernels")
 def test_the_model_is_left_as_it_is(make_lm: Make, llama: Any) -> None:
     lm = make_lm()
-    forwards = lm._network.fusion.forwards
-    with lm._network.fusion.switched_on():
+    forwards = lm._network.replaced.forwards
+    with lm._network.replaced.switched_on():
         assert all(vars(module)["forward"] is forward for module, forward in forwards.items())
     assert not any("forward" in vars(module) for module in llama.modules())
-    with pytest.raises(ZeroDivisionError), lm._network.fusion.switched_on():
+    with pytest.raises(ZeroDivisionError), lm._network.replaced.switched_on():
         raise ZeroDivisionError
     assert not any("forward" in vars(module) for module in llama.modules())
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_check_returns_a_network_with_kernels_and_changes_none(llama: Any) -> None:
+    given = Network(llama)
+    modes, found = check_execution_modes(
+        given, lambda tokens: llama(tokens).logits, llama.device, llama.dtype, VOCABULARY, LONGEST
+    )
+    assert modes.tree
+    assert len(found.replaced.forwards) == FUSED["llama"]
+    assert given.replaced.forwards == {}
 
 
 def test_a_kernel_that_disagrees_is_not_used(kernels: pytest.MonkeyPatch, make_lm: Make) -> None:
     kernels.setattr(fusion, "normalise", lambda x, *_, **__: 1.01 * x)
     kernels.setattr(fusion, "rotate", lambda *_: 1 / 0)
     lm = make_lm()
-    found = {type(module).__name__ for module in lm._network.fusion.forwards}
+    found = {type(module).__name__ for module in lm._network.replaced.forwards}
     assert found == {"LlamaMLP"}
 
 
@@ -105,8 +117,8 @@ def test_kernels_that_are_wrong_together_are_found_out_at_the_start(
 
     kernels.setattr(fusion, "normalise", wrong)
     lm = make_lm()
-    assert lm._network.fusion.forwards == {}
-    assert lm.ways == Ways(apart=True, tree=True)
+    assert lm._network.replaced.forwards == {}
+    assert lm.execution_modes == ExecutionModes(apart=True, tree=True)
 
 
 class Centred(torch.nn.Module):
@@ -156,7 +168,7 @@ class Clamped(torch.nn.Module):
 @pytest.mark.parametrize("made", [Centred, Padded, Halved, Clamped])
 def test_what_only_looks_like_it_is_left_alone(made: Any, kind: Any) -> None:
     module = torch.nn.Sequential(made(1024).to(kind))
-    assert fusion.fuse(module).forwards == {}
+    assert fusion.fuse(module) == {}
 
 
 @pytest.mark.usefixtures("kernels")
@@ -169,7 +181,7 @@ def test_the_nearest_of_two_is_taken(kind: Any) -> None:
         norm.weight.copy_(torch.linspace(0, 280, len(norm.weight)))
     model = model.to(kind)
     x = torch.randn(9, len(norm.weight)).to(kind)
-    assert torch.equal(fusion.fuse(model).forwards[norm](x), norm(x))
+    assert torch.equal(fusion.fuse(model)[norm](x), norm(x))
 
 
 @pytest.mark.usefixtures("kernels")
@@ -204,8 +216,8 @@ def test_a_rotation_that_breaks_the_tree_costs_fusion_not_sharing(
 
     kernels.setattr(fusion, "rotate", wrong)
     lm = make_lm()
-    assert lm.ways.tree
-    assert lm._network.fusion.forwards == {}
+    assert lm.execution_modes.tree
+    assert lm._network.replaced.forwards == {}
 
 
 @pytest.mark.usefixtures("kernels")
@@ -215,7 +227,7 @@ def test_what_others_have_replaced_stays_replaced(make_lm: Make) -> None:
     own = norm.forward
     norm.forward = lambda x: own(x)
     lm = make_lm(model)
-    assert norm not in lm._network.fusion.forwards
+    assert norm not in lm._network.replaced.forwards
     lm._loglikelihood_tokens([(None, [5, 6, 7], [8])])
     assert "forward" in vars(norm)
 
@@ -223,7 +235,7 @@ def test_what_others_have_replaced_stays_replaced(make_lm: Make) -> None:
 @pytest.mark.usefixtures("kernels")
 def test_extra_arguments_and_other_formats_go_to_the_module_itself() -> None:
     model = make_model(*ARCHITECTURES["llama"][:3])
-    forwards = fusion.fuse(model).forwards
+    forwards = fusion.fuse(model)
     norm = model.model.norm
     x = torch.randn(3, len(norm.weight)).to(torch.bfloat16)
     assert forwards[norm](x).dtype == norm(x).dtype == torch.float32

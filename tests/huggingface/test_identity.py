@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lm_eval.config.run import RunConfig
-from lm_eval.models.identity import model_identity
+from lm_eval.models.identity import model_identity, tokenizer_of
 from tests.huggingface.conftest import Make, torch
 
 
@@ -88,3 +88,43 @@ def test_weights_that_are_elsewhere_tell_nothing(
     lm._model = copy.deepcopy(llama).to("meta")
     identity(lm)
     assert "for every HFLM object alike" in caplog.text
+
+
+def test_weights_whose_numbers_cannot_be_read_are_named(
+    make_lm: Make, llama: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    lm = make_lm()
+    lm._model = other = copy.deepcopy(llama)
+    sparse = other.model.norm.weight.detach().to_sparse()  # which has no flat form
+    other.model.norm.weight = torch.nn.Parameter(sparse)
+    caplog.set_level("INFO", "lm_eval")
+    identity(lm)
+    assert "numbers of the weight model.norm.weight cannot be read" in caplog.text
+    assert "for every HFLM object alike" in caplog.text
+
+
+def test_a_mistake_in_our_digest_of_weights_is_not_hidden(
+    make_lm: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(weight: Any) -> int:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("lm_eval.models.identity._step", mistaken)
+    with pytest.raises(KeyError, match="a bug"):
+        identity(make_lm())
+
+
+def test_a_tokenizer_with_steps_in_python_is_known_by_name_and_told(
+    make_lm: Make, tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tokenizers.pre_tokenizers import PreTokenizer
+
+    class Whole:
+        def pre_tokenize(self, text: Any) -> None: ...
+
+    other = copy.deepcopy(tokenizer)
+    lm = make_lm(tokenizer=other)
+    other.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Whole())
+    caplog.set_level("INFO", "lm_eval")
+    assert tokenizer_of(lm) == other.name_or_path
+    assert "known by its name alone: Custom PreTokenizer cannot be serialized" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -115,3 +116,13 @@ def test_generation_stops_at_the_string_that_an_older_class_names(tokenizer: Any
     ids = pad_and_concat(max(map(len, rows)), [torch.tensor(row) for row in rows], "left")
     stop = MultiTokenEOSCriteria(" three", tokenizer, 0, 2)
     assert stop(ids, None).tolist() == [True, False]
+
+
+def test_a_tokenizer_given_as_an_object_can_pad_for_loops_of_a_subclass(
+    llama: Any, tokenizer: Any
+) -> None:
+    other = copy.deepcopy(tokenizer)
+    other.pad_token = None
+    lm = Looping(pretrained=llama, tokenizer=other)
+    rows = lm.tokenizer(["Tom", "Tom has three apples"], padding=True)["input_ids"]
+    assert len({len(row) for row in rows}) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from lm_eval.models.huggingface.encoding import (
     common_length,
     quick_encoder,
 )
+from lm_eval.models.tokenizer import Tokenizer
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
 from tests.huggingface.conftest import T5, Make, ask, make_model, torch, transformers
@@ -102,6 +104,22 @@ def test_a_common_beginning_ends_between_two_words_of_every_text(tokenizer: Any)
     texts = [LONG + f"Then Mira saw {what}" for what in (*"abcdefgh", "“ducks”", "“birds”")]
     cuts = common_beginnings(texts, encoder.splits_at)
     assert set(cuts.values()) == {len(LONG) + len("Then Mira")}
+
+
+def test_a_tokenizer_with_steps_in_python_encodes_whole_texts_and_says_so(
+    tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tokenizers.pre_tokenizers import PreTokenizer
+
+    class Whole:
+        def pre_tokenize(self, text: Any) -> None: ...
+
+    other = copy.deepcopy(tokenizer)
+    other.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Whole())
+    caplog.set_level("INFO", "lm_eval")
+    encoder = TextEncoder(other, add_bos_token=None, causal=True)
+    assert not encoder.splits_words
+    assert "Long contexts are encoded whole" in caplog.text
 
 
 def test_a_tokenizer_that_joins_words_after_all_is_found_out(tokenizer: Any) -> None:
@@ -331,3 +349,19 @@ def test_the_chat_template_that_is_named_is_applied(
     assert prompt(True).startswith("D Of what colour")
     with pytest.raises(ModelError, match=r"no chat template 'tools'; it has: default, tool_use"):
         prompt("tools")
+
+
+def test_a_tokenizer_keeps_its_templates_when_one_is_chosen(tokenizer: Any, tmp_path: Path) -> None:
+    several = copy.deepcopy(tokenizer)
+    several.chat_template = {
+        name: f"{name}: {{% for m in messages %}}{{{{ m['content'] }}}}{{% endfor %}}"
+        for name in ("default", "tool_use")
+    }
+    several.save_pretrained(tmp_path)
+    alone = Tokenizer(str(tmp_path))
+    chat = [{"role": "user", "content": "Tom"}]
+    assert alone.apply_chat_template(chat) == "default: Tom"
+    alone.choose_template("tool_use")
+    assert alone.apply_chat_template(chat) == "tool_use: Tom"
+    alone.choose_template("default")
+    assert alone.apply_chat_template(chat) == "default: Tom"

@@ -188,7 +188,7 @@ def test_an_adapter_changes_the_answers_and_shares_prefixes(
     adapted = peft.get_peft_model(fresh, config)
     adapted.save_pretrained(tmp_path / "adapter")
     lm = HFLM(pretrained=str(base), peft=str(tmp_path / "adapter"), device="cpu")
-    assert lm.ways.tree
+    assert lm.execution_modes.tree
     asked = [ask("loglikelihood", "Tom has", f" {w}") for w in ("three", "four apples")]
     found = lm.loglikelihood(asked)
     plain = HFLM(pretrained=str(base), device="cpu").loglikelihood(asked)

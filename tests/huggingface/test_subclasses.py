@@ -120,7 +120,7 @@ def test_a_class_that_makes_configuration_and_model_by_itself(llama: Any, tokeni
     assert [score for score, _ in lm.loglikelihood(SCORED)] == numbers(
         expected.loglikelihood(SCORED)
     )
-    assert lm.ways.tree
+    assert lm.execution_modes.tree
 
 
 def test_a_class_that_makes_its_model_of_few_arguments(llama: Any, tokenizer: Any) -> None:

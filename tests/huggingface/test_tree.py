@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from lm_eval.engine.plan import fill_up
 from lm_eval.models.huggingface import scoring
-from lm_eval.models.huggingface.continuations import Continuations
 from lm_eval.models.huggingface.kernels import attention
+from lm_eval.models.huggingface.kernels.attention import chains
 from lm_eval.models.huggingface.scoring import TreeScorer
-from lm_eval.models.huggingface.tree import chains
 from tests.demo.test_plan import Request, limits, make, requests
 from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model
 from tests.huggingface.slow_kernels import attend as slow_attend
@@ -59,7 +58,7 @@ def test_chains_see_their_ancestors_and_nothing_else(
     monkeypatch.setattr(attention, "attend", slow_attend)
     monkeypatch.setattr(attention, "ROWS", rows)
     windows = draw_windows(seed=3)
-    fitted = Continuations(lm).fit_all(enumerate(windows))
+    fitted = lm._reading_limits().fit_all(enumerate(windows))
     lm.budget.tokens = 200
     scorer = TreeScorer(lm._network, *lm._limits(), kernels=True)
     found = dict(scorer.score([fitted]))

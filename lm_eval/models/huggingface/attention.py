@@ -1,9 +1,9 @@
-"""Attention for packed prefix trees, put into transformers models from outside.
+"""Attention for packed prefix trees, registered as an attention function of transformers.
 
-transformers lets anybody register an attention function by name, and models look the name up at
-every call. Ours (`switched_on`) ignores masks: while it is switched on, a `Layout` knows which of
-the packed tokens see which. A layout is asked by every layer with that layer's queries, keys and
-values, so it can also keep keys and values for later, in its own form.
+transformers has a registry of attention functions, and models look theirs up by name at every call.
+Ours (`switched_on`) ignores masks: while it is active, a `Layout` decides which of the packed
+tokens attend to which. Every layer passes its queries, keys and values to the layout, which can
+therefore also store keys and values.
 
 Shapes: N packed tokens, M keys, H query heads, K key heads, E width of a head.
 """
@@ -27,19 +27,19 @@ UNKNOWN_EXTRAS = ("position_bias", "head_mask", "alibi")
 
 
 class Form(NamedTuple):
-    """What a layer asks for beside queries, keys and values."""
+    """A layer's attention settings."""
 
     scale: float | None = None
     window: int | None = None
-    """How many keys a token sees, itself among them."""
+    """Size of the sliding window, the token itself included."""
     softcap: float | None = None
-    """Bends likenesses so that none is larger than this (Gemma 2)."""
+    """Soft limit of attention scores (Gemma 2)."""
     sinks: Tensor | None = None
-    """For each head a likeness that takes its share and adds nothing (GPT-OSS)."""
+    """Attention sinks: one score per head that takes part in the softmax only (GPT-OSS)."""
 
     @property
     def usual(self) -> bool:
-        """Whether this is the attention that torch has functions for."""
+        """Whether torch has functions for this attention."""
         return self.softcap is None and self.sinks is None
 
     def scale_of(self, q: Tensor) -> float:
@@ -47,31 +47,34 @@ class Form(NamedTuple):
 
 
 class Attend(NamedTuple):
-    """What may be left to kernels for GPUs in half precision."""
+    """Which kernels for GPUs in half precision may be used."""
 
     kernels: bool = False
-    """Trees, to our own (`kernels/attention.py`)."""
+    """Ours for trees (`kernels/attention.py`)."""
     flash: bool = False
-    """Rows of answers, to torch's flash kernel."""
+    """torch's flash kernel for rows of answers."""
 
 
 NO_KERNELS = Attend()
 
 
 class Layout(Protocol):
-    """Knows which tokens see which; queries (1 or B, H, N, E), keys and values (…, K, N, E)."""
+    """Decides which tokens attend to which."""
 
     def attend(self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
-        """The mixed values, (…, H, N, E)."""
+        """Returns mixed values (…, H, N, E).
+
+        Queries are (1 or B, H, N, E), keys and values (…, K, N, E).
+        """
         ...
 
 
 class UnsupportedAttentionError(RuntimeError):
-    """The model asks for something of its attention that layouts do not know."""
+    """The model uses an attention feature that layouts do not support."""
 
 
 class _Active(threading.local):
-    """The layouts that are switched on, in each thread for itself."""
+    """The stack of active layouts of each thread."""
 
     def __init__(self) -> None:
         self.layouts: list[Layout] = []
@@ -79,8 +82,8 @@ class _Active(threading.local):
 
 _active = _Active()
 running = threading.RLock()
-"""Held by whoever runs a model here: which attention it has is told by its configuration, to all
-threads alike."""
+"""Held while a model runs: its configuration, which names the attention function, is shared by all
+threads."""
 
 
 def _attention(
@@ -96,7 +99,7 @@ def _attention(
     s_aux: Tensor | None = None,
     **extras: Any,
 ) -> tuple[Tensor, None]:
-    """The function that models call. Gives (B, N, H, E), as they expect."""
+    """The function that models call. Returns (B, N, H, E), as they expect."""
     for name in UNKNOWN_EXTRAS:
         if extras.get(name) is not None:
             raise UnsupportedAttentionError(f"attention with {name}")
@@ -117,7 +120,11 @@ AttentionInterface.register(NAME, _attention)
 
 @contextmanager
 def switched_on(configs: Sequence[Any], layout: Layout) -> Iterator[None]:
-    """Let the models that read these configurations attend by a layout."""
+    """Lets the models that read these configurations attend by a layout inside the `with` block.
+
+    The configuration is where transformers looks the attention function up, at every call, so it is
+    set there and restored at the end.
+    """
     with running:
         before = [config._attn_implementation for config in configs]
         _active.layouts.append(layout)
@@ -132,7 +139,7 @@ def switched_on(configs: Sequence[Any], layout: Layout) -> Iterator[None]:
 
 
 def configs_of(model: nn.Module) -> list[Any]:
-    """The distinct configurations that a model's modules read their attention's name from."""
+    """Returns the distinct configurations in which a model's modules look up their attention."""
     found = {
         id(config): config
         for module in model.modules()
@@ -144,7 +151,7 @@ def configs_of(model: nn.Module) -> list[Any]:
 def masked_attention(
     q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form, *, causal: bool = False
 ) -> Tensor:
-    """Attention under a mask that broadcasts to (B, H, N, M): True, or 0, where a key is seen."""
+    """Returns attention under a mask that broadcasts to (B, H, N, M): True or 0 if visible."""
     if not form.usual:
         if causal:
             visible = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
@@ -172,10 +179,10 @@ def flash_attention(
     form: Form,
     used: Tensor | None = None,
 ) -> Tensor:
-    """Attention of sequences laid end to end, (N, H, E) over (M, K, E), on a GPU in half precision.
+    """Returns attention of concatenated sequences, (N, H, E) over (M, K, E), in half precision.
 
-    The last query of a sequence sees all its keys, the one before it all but one, and so on.
-    `used` tells how many keys of each sequence count, where more are laid out.
+    The last query of a sequence attends to all its keys, the one before it to all but one, and so
+    on. `used` is the number of valid keys of each sequence, where there is room for more.
     """
     extras: dict[str, Any] = {} if used is None else {"seqused_k": used}
     if form.window is not None:
@@ -198,7 +205,7 @@ def flash_attention(
 
 
 def _step_by_step(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, form: Form) -> Tensor:
-    """The same, with softcaps and sinks."""
+    """Returns attention with softcaps and sinks, by single torch operations."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     scores = q @ k.transpose(2, 3) * form.scale_of(q)

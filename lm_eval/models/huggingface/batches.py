@@ -1,4 +1,4 @@
-"""Prompts answered some at a time, in halves where that fails; answers in the order of asking."""
+"""Answers prompts in batches, halves a batch that fails, and returns repeats in order."""
 
 from __future__ import annotations
 
@@ -7,41 +7,42 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from lm_eval.models.conventions import Generation
-from lm_eval.models.huggingface.company import Company
+from lm_eval.models.huggingface.batch_compatibility import BatchCompatibility
 from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.memory import is_out_of_memory, release
 from lm_eval.models.huggingface.naming import NotANumberError
 
 Answered = tuple[int, str]
 """The number of a request, and its answer."""
-Way = Callable[[list[Prompt]], Iterator[Answered]]
+Generate = Callable[[list[Prompt]], Iterator[Answered]]
+"""Answers a batch of prompts, in any order."""
 
 
 def in_batches(
-    way: Way,
+    generate: Generate,
     prompts: Iterable[Prompt],
     settings: Generation,
     rows_at_once: Callable[[int], int],
-    company: Company,
+    compatibility: BatchCompatibility,
 ) -> Iterator[Answered]:
-    """Answer prompts, the longest first, as many at once as their length allows."""
+    """Answers prompts, longest first, as many at once as their length and the model allow."""
     left = deque(prompts)
     while left:
         longest = len(left[0].tokens)
-        rows = 1 if company == "none" else rows_at_once(longest + settings.max_gen_toks)
+        rows = 1 if compatibility == "none" else rows_at_once(longest + settings.max_gen_toks)
         batch: list[Prompt] = []
-        while left and rows > 0 and (company == "any" or len(left[0].tokens) == longest):
+        while left and rows > 0 and (compatibility == "any" or len(left[0].tokens) == longest):
             prompt = left.popleft()
             if prompt.rows(settings) > rows:
                 prompt, rest = split(prompt, rows)
                 left.appendleft(rest)
             batch.append(prompt)
             rows -= prompt.rows(settings)
-        yield from in_halves(way, batch, settings)
+        yield from in_halves(generate, batch, settings)
 
 
-def in_halves(way: Way, batch: list[Prompt], settings: Generation) -> Iterator[Answered]:
-    """Answer a batch; in halves where memory runs out, or to find whose scores are NaN."""
+def in_halves(generate: Generate, batch: list[Prompt], settings: Generation) -> Iterator[Answered]:
+    """Answers a batch; halves it when memory runs out, or to find the request with NaN scores."""
     if len(batch) > 1:
         halves = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
     elif batch[0].rows(settings) > 1:
@@ -50,7 +51,7 @@ def in_halves(way: Way, batch: list[Prompt], settings: Generation) -> Iterator[A
         halves = []
     done: set[int] = set()
     try:
-        for number, text in way(batch):
+        for number, text in generate(batch):
             done.add(number)
             yield number, text
         return
@@ -61,22 +62,22 @@ def in_halves(way: Way, batch: list[Prompt], settings: Generation) -> Iterator[A
     for half in halves:
         if done.issuperset(number for prompt in half for number in prompt.requests):
             continue
-        for number, text in in_halves(way, half, settings):
+        for number, text in in_halves(generate, half, settings):
             if number not in done:
                 yield number, text
 
 
 def split(prompt: Prompt, count: int) -> tuple[Prompt, Prompt]:
-    """A prompt for its first so many requests, and for the others."""
+    """Splits a prompt into one for its first `count` requests and one for the others."""
     head, tail = prompt.requests[:count], prompt.requests[count:]
     first = prompt.first + count
     return replace(prompt, requests=head), replace(prompt, requests=tail, first=first)
 
 
 def in_order(found: Iterable[Answered], repeats: Iterable[tuple[int, ...]]) -> Iterator[Answered]:
-    """Answers to one prompt in the order they were asked for, whichever is finished first.
+    """Yields answers to the repeats of a prompt in the order of the requests.
 
-    So those of a run that is cut off are its first repeats, and the others can be told from them.
+    So an interrupted run has the first repeats, and the missing ones are known.
     """
     group_of = {number: group for group in repeats for number in group}
     told: Counter[tuple[int, ...]] = Counter()

@@ -1,9 +1,9 @@
-"""The start-up check: what of the fast ways is exact on this very model.
+"""The start-up check: which fast execution modes are exact on this very model.
 
-Some random tokens are scored as the definition says, one request at a time through the model's own
-forward pass, and then by each fast way. A way that differs by more than the model's number format
-explains is not used. Nothing is assumed about an architecture: one that ignores positions, has
-windows or states of its own, or code of its own, is found out here.
+Some random tokens are scored by the definition, one request at a time through the model's own
+forward pass, and then by each fast mode. A mode whose scores differ by more than the model's number
+format explains is not used. Nothing is assumed about an architecture: one that ignores positions,
+has windows, states or code of its own, shows here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from lm_eval.models.conventions import Window
+from lm_eval.models.huggingface import accelerated
 from lm_eval.models.huggingface.attention import NO_KERNELS, Attend
-from lm_eval.models.huggingface.fusion import Fusion, fuse
-from lm_eval.models.huggingface.kernels.compiler import triton
 from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network
-from lm_eval.models.huggingface.rows import Rows, prefill
+from lm_eval.models.huggingface.rows import Rows
 from lm_eval.models.huggingface.scoring import PlainScorer, Scorer, TreeScorer
 
 logger = logging.getLogger(__name__)
@@ -33,28 +32,28 @@ Logits = Callable[[Tensor], Tensor]
 TOLERANCE = {torch.float64: 2e-4, torch.float32: 2e-4, torch.float16: 0.03, torch.bfloat16: 0.15}
 """By how much a token's log-probability may differ."""
 LONGEST_WINDOW = 600
-"""Sliding windows up to this are checked by texts that are longer."""
+"""Sliding windows up to this length are checked with texts that are longer."""
 
 
 @dataclass(frozen=True)
-class Ways:
-    """What is exact on a model."""
+class ExecutionModes:
+    """Which ways of running a model are exact."""
 
     apart: bool = False
-    """Trunk and head can be run one by one, so only scored positions are projected."""
+    """Trunk and head can be run separately, so only scored positions are projected."""
     tree: bool = False
     """Prefixes can be shared."""
     attend: Attend = NO_KERNELS
     """The kernels that attention can be left to."""
     longest: int | None = None
-    """Longest text that may be run with others: longer ones share nothing, and no batch with it."""
+    """Longest text that may be run with others: longer ones share neither prefix nor batch."""
     alone: bool = False
-    """Requests must be run one by one: even filled up at their end they change one another."""
+    """Requests must be run one by one: in a batch, even padding at the end changes their scores."""
     reason: str = ""
     """Why prefixes cannot be shared."""
 
 
-def check_ways(
+def check_execution_modes(
     network: Network | None,
     logits: Logits,
     device: torch.device,
@@ -64,18 +63,24 @@ def check_ways(
     *,
     share: bool = True,
     full: Budget | None = None,
-) -> Ways:
-    """Try each way on random tokens.
+) -> tuple[ExecutionModes, Network | None]:
+    """Returns the modes that are exact on random tokens, and the network to run them with.
 
-    On a GPU a batch of the `full` size is run too, so that memory which does not suffice shows,
-    and halves it, at the start.
+    That is the one given, with kernels in the place of some modules where they are exact too.
+
+    Args:
+        network: the model as trunk and head; None where it cannot be taken apart.
+        logits: the model's own forward pass, from tokens (B, T) to next-token scores (B, T, V).
+        share: whether prefixes may be shared.
+        full: the budget of real batches. On a GPU one of that size is run too, so that a lack of
+            memory shows at the start, and halves it.
     """
     full = full or Budget(device)
     window = None if network is None else sliding_window(network.config)
     beyond = window is not None and window <= LONGEST_WINDOW
     windows = trial(vocabulary, min(max_length, window + 24 if window and beyond else 56))
     if not windows:
-        return Ways(reason="it reads single tokens")
+        return ExecutionModes(reason="it reads single tokens"), network
     expected = by_definition(logits, windows, device)
     budget = Budget(device)
     tolerance = TOLERANCE.get(dtype, 0.15)
@@ -83,65 +88,62 @@ def check_ways(
     def differs(scorer: Scorer) -> str:
         try:
             found = dict(scorer.score([dict(enumerate(windows))]))
-        except Exception as error:
+        except Exception as error:  # of third-party model code; the reason is logged below
             if is_out_of_memory(error):
                 raise
-            return in_a_line(error)
+            return failure(error)
         off = [abs(found[i][0] - expected[i]) / len(windows[i][1]) for i in range(len(windows))]
         worst = np.max(off)  # NaN, if there is one
         return "" if worst <= tolerance else f"scores differ by {worst:.2g} a token"
 
-    def whole(reason: str, longest: int | None = None) -> Ways:
-        """Nothing but the model's own forward pass, on several rows if that is exact."""
+    def whole(reason: str, longest: int | None = None) -> ExecutionModes:
+        """The model's own forward pass only, on several rows if that is exact."""
         alone = bool(differs(PlainScorer(None, device, budget, vocabulary, None, logits)))
-        return Ways(alone=alone, longest=longest, reason=reason)
+        return ExecutionModes(alone=alone, longest=longest, reason=reason)
 
     if network is None:
-        return whole("it cannot be taken apart into trunk and head")
+        return whole("it cannot be taken apart into trunk and head"), None
     limits = [None if beyond else window, first_rotation(network.config, max_length)]
     longest = min((limit for limit in limits if limit is not None), default=None)
     half = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
-    small = Budget(device)
-    small.tokens = 3 * len(windows[0][0]) // 2  # several batches, so that nodes are handed on
+    # Several batches, so that nodes are handed on from one to the next.
+    small = Budget(device, tokens=3 * len(windows[0][0]) // 2)
 
-    def taken_apart(network: Network) -> Ways:
-        """The ways that take the model apart, with its operations fused or as they are."""
+    def taken_apart(network: Network) -> ExecutionModes:
+        """The modes that take the model apart."""
         if problem := differs(PlainScorer(network, device, budget, vocabulary, None)):
             return whole(problem, longest)
         if not share:
-            return Ways(apart=True, longest=longest, reason="prefix_sharing is off")
-        for kernels in (True, False) if half and triton is not None else (False,):
+            return ExecutionModes(apart=True, longest=longest, reason="prefix_sharing is off")
+        for kernels in (True, False) if half and accelerated.can_compile() else (False,):
             scorer = TreeScorer(network, device, small, vocabulary, None, kernels)
             problem = differs(scorer) or bypassed(scorer, network)
             if problem:
-                logger.info("A tree%s: %s.", " by kernels" if kernels else "", problem)
+                logger.info("Sharing prefixes%s: %s.", " by kernels" if kernels else "", problem)
                 continue
             for flash in (True, False) if half else (False,):
                 attend = Attend(kernels, flash)
                 problem = decoding_differs(network, logits, windows, device, attend, tolerance)
                 if not problem:
-                    return Ways(apart=True, tree=True, attend=attend, longest=longest)
-                logger.info("Rows%s: %s.", " by flash" if flash else "", problem)
-        return Ways(apart=True, longest=longest, reason=problem)
+                    return ExecutionModes(apart=True, tree=True, attend=attend, longest=longest)
+                logger.info("Decoding%s: %s.", " by flash attention" if flash else "", problem)
+        return ExecutionModes(apart=True, longest=longest, reason=problem)
 
-    network.fusion = fuse(network.trunk)
-    found = taken_apart(network)
-    if network.fusion.forwards and not (found.apart if not share else found.tree):
-        fused, network.fusion = network.fusion, Fusion()
+    chosen = network.with_forwards(accelerated.fused_forwards(network.trunk))
+    found = taken_apart(chosen)
+    if chosen.replaced.forwards and not (found.apart if not share else found.tree):
         as_it_is = taken_apart(network)
         if (as_it_is.apart, as_it_is.tree) > (found.apart, found.tree):
             logger.info("Operations are not fused: %s.", found.reason)
-            found = as_it_is
-        else:
-            network.fusion = fused
+            found, chosen = as_it_is, network
     if found.tree and device.type == "cuda":
         kernels = found.attend.kernels
-        try_full_batch(TreeScorer(network, device, full, vocabulary, None, kernels), max_length)
-    return found
+        try_full_batch(TreeScorer(chosen, device, full, vocabulary, None, kernels), max_length)
+    return found, chosen
 
 
 def try_full_batch(scorer: TreeScorer, max_length: int) -> None:
-    """Run as many random tokens as the budget allows, in requests of middling length."""
+    """Runs as many random tokens as the budget allows, in requests of medium length."""
     length = min(max_length, 128)
     rng = np.random.default_rng(1)
     texts = rng.integers(1, scorer.vocabulary, (max(1, scorer.budget.tokens // length), length))
@@ -151,14 +153,14 @@ def try_full_batch(scorer: TreeScorer, max_length: int) -> None:
 
 
 def bypassed(scorer: TreeScorer, network: Network) -> str:
-    """Whether some layers mix tokens without asking the layout, if only a little."""
+    """Returns why the layout is not in control: layers that mix tokens without asking it."""
     layers = getattr(network.config, "num_hidden_layers", None)
     asked = 0 if scorer.last is None else len(scorer.last.layers)
     return "" if asked == layers else f"{asked} of {layers} layers attend by exchangeable functions"
 
 
 def sliding_window(config: Any) -> int | None:
-    """How far back the model's layers look, where some do not look all the way."""
+    """Returns how far back the model's layers look, where some do not look all the way."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or ()
     if any("chunked" in kind for kind in kinds):  # Llama 4
@@ -171,7 +173,7 @@ def sliding_window(config: Any) -> int | None:
 
 
 def first_rotation(config: Any, max_length: int) -> int | None:
-    """Longest text under the first of two sets of position frequencies, where a model has two.
+    """Returns the longest text under the first of two sets of position frequencies, if any.
 
     Phi-3 turns all of a forward pass's positions by the second set once one of them lies beyond
     the length it was first trained on; in one batch, short texts would be turned with a long one.
@@ -189,7 +191,7 @@ def first_rotation(config: Any, max_length: int) -> int | None:
 
 
 def trial(vocabulary: int, length: int) -> list[Window]:
-    """Some requests of random tokens that share beginnings, one a beginning of another."""
+    """Returns requests of random tokens that share prefixes, one being a prefix of another."""
     rng = np.random.default_rng(0)
     low = min(8, vocabulary // 2)
 
@@ -205,7 +207,7 @@ def trial(vocabulary: int, length: int) -> list[Window]:
 
 
 def by_definition(logits: Logits, windows: Sequence[Window], device: torch.device) -> list[float]:
-    """Log-probabilities as the definition has them: one request at a time, every position."""
+    """Returns log-probabilities by the definition: one request at a time, every position."""
     sums = []
     for read, wanted in windows:
         with torch.inference_mode():
@@ -224,7 +226,7 @@ def decoding_differs(
     attend: Attend,
     tolerance: float,
 ) -> str:
-    """Whether going on token by token gives other scores than reading all at once."""
+    """Returns how scores differ between decoding token by token and reading all at once, if so."""
     texts = [read for read, _ in windows[:3]]
     prompts = [text[:-2] for text in texts]
     budget = Budget(device)
@@ -232,14 +234,14 @@ def decoding_differs(
         with torch.inference_mode():
             rows = Rows([len(prompt) for prompt in prompts], 2, attend)
             owners = [[i] for i in range(len(prompts))]
-            prefill(network, rows, prompts, owners, budget.tokens, device)
+            rows.prefill(network, prompts, owners, budget.tokens, device)
             for back in (2, 1):
                 tokens = torch.tensor([[text[-back]] for text in texts], device=device)
                 found = rows.step(network, tokens)
-    except Exception as error:
+    except Exception as error:  # of third-party model code; the caller logs the reason
         if is_out_of_memory(error):
             raise
-        return in_a_line(error)
+        return failure(error)
     for row, text in zip(found, texts, strict=True):
         with torch.inference_mode():
             worst = likely_difference(row, logits(torch.tensor([text], device=device))[0, -1])
@@ -249,13 +251,14 @@ def decoding_differs(
 
 
 def likely_difference(found: Tensor, true: Tensor) -> float:
-    """By how much two sets of scores differ in the log-probabilities of the likeliest tokens."""
+    """Returns the largest difference between log-probabilities of the likeliest tokens."""
     expected = torch.log_softmax(true.float(), -1)
     likely = expected.topk(min(50, len(expected))).indices
     ours = torch.log_softmax(found.float(), -1).to(expected.device)
     return float((ours - expected)[likely].abs().max())
 
 
-def in_a_line(error: Exception) -> str:
-    """An error of code that we do not know."""
+def failure(error: Exception) -> str:
+    """Returns an error of third-party code in one line; its traceback is logged for debugging."""
+    logger.debug("The start-up check met an error.", exc_info=error)
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from typing import Any
 
+import tokenizers
+
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window, move_spaces, split_pair
 
@@ -207,16 +209,20 @@ WORD = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 
 
 def splits_words(tokenizer: Any) -> bool:
-    """Whether a tokenizer splits text into words before it encodes each by itself."""
+    """Whether a tokenizer splits text into words before it encodes each separately."""
     core: Any = getattr(tokenizer, "backend_tokenizer", None)
-    try:  # each step as it is written down, without the vocabulary
-        splitting, normalising = (
-            None if step is None else json.loads(step.__getstate__())
-            for step in (core.pre_tokenizer, core.normalizer)
-        )
-        added = core.get_added_tokens_decoder().values()
-    except Exception:  # one that cannot be written down, since it holds code
+    if not isinstance(core, tokenizers.Tokenizer):
         return False
+    try:  # the settings of each step, without the vocabulary
+        steps = [
+            None if step is None else step.__getstate__()
+            for step in (core.pre_tokenizer, core.normalizer)
+        ]
+    except Exception as error:  # tokenizers raises plain `Exception` for steps written in Python
+        logger.info("Long contexts are encoded whole, not in parts: %s", error)
+        return False
+    splitting, normalising = (None if step is None else json.loads(step) for step in steps)
+    added = core.get_added_tokens_decoder().values()
     if any(hides_spaces(token) for token in added):
         return False
 
@@ -309,7 +315,7 @@ def quick_encoder(tokenizer: Any, sample: list[str]) -> Encode:
 
     try:
         same = quick(sample) == slow(sample)
-    except Exception as error:  # a tokenizer of its own kind: the slow way is always right
-        logger.debug("the tokenizer's core does not encode by itself: %s", error)
+    except Exception as error:  # tokenizers raises plain `Exception`
+        logger.info("Texts are encoded one by one, not in batches: %s", error)
         return slow
     return quick if same else slow

@@ -1,8 +1,8 @@
-"""Generate answers to many prompts at once, each as if it were the only one.
+"""Generates answers to many prompts at once, each as if it were the only one.
 
-Prompts of similar length go together; what they share is read once (`rows.prefill`); answers that
-are finished leave the batch. Answers are drawn with random numbers of their own, so that what a
-request gets does not depend on what else is asked.
+Prompts of similar length share a batch; what they have in common is read once (`Rows.prefill`);
+finished answers leave the batch. Each answer is sampled with its own random numbers, so that it
+does not depend on the other requests.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from lm_eval.models.conventions import Generation, cut_at_stop, stream
 from lm_eval.models.huggingface.attention import Attend
 from lm_eval.models.huggingface.naming import NotANumberError
 from lm_eval.models.huggingface.network import Network
-from lm_eval.models.huggingface.rows import Rows, prefill
+from lm_eval.models.huggingface.rows import Rows
 
 Decode = Callable[[list[int]], str]
 
 BROKEN = -1
-"""Stands for a token that could not be chosen, as its scores were not numbers."""
+"""Placeholder for a token whose scores were NaN."""
 STEPS_BETWEEN_LOOKS = {"cpu": 1, "other": 4}
-"""Tokens generated before the answers are looked at; looking makes a GPU wait."""
+"""Tokens generated between checks for finished answers; a check synchronises the GPU."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A context, and the answers wanted to it by the numbers of their requests."""
+    """A context and the numbers of the requests that ask for its continuation."""
 
     text: str
     tokens: list[int]
     requests: tuple[int, ...]
     first: int = 0
-    """Which repeat of the context the first request is: each repeat is drawn anew."""
+    """Number of the first request's repeat: each repeat has its own random numbers."""
 
     def rows(self, settings: Generation) -> int:
-        """How many answers are generated; those that are not drawn are alike."""
+        """Returns how many answers are generated: one for all repeats unless they are sampled."""
         return len(self.requests) if settings.sampled else 1
 
 
@@ -53,18 +53,18 @@ class Ending:
     stops: tuple[str, ...]
 
     def cut(self, tokens: list[int]) -> list[int]:
-        """Tokens up to the first that ends the answer; what is below 0 fills up behind it."""
+        """Returns the tokens before the first that ends the answer; negative ones are padding."""
         ends = (n for n, token in enumerate(tokens) if token in self.tokens or token < 0)
         return tokens[: next(ends, len(tokens))]
 
     @property
     def reach(self) -> int:
-        """How many of the last tokens may hold a stop string that has just been completed."""
+        """How many of the last tokens can contain a stop string that was just completed."""
         return max((len(stop.encode()) for stop in self.stops), default=0) + 4
 
 
 class Answers:
-    """The tokens written so far, and which answers still grow."""
+    """The tokens generated so far, and which answers are unfinished."""
 
     def __init__(self, decode: Decode, ending: Ending, count: int, most: int) -> None:
         self.decode = decode
@@ -74,7 +74,7 @@ class Answers:
         self.live = list(range(count))
 
     def add(self, tokens: Any) -> list[tuple[int, str]]:
-        """Take new tokens (live answers × steps); gives the answers finished by them."""
+        """Adds new tokens (unfinished answers × steps); returns the answers that they finish."""
         old, self.length = self.length, self.length + tokens.shape[1]
         self.written[self.live, old : self.length] = tokens
         final = self.length == self.written.shape[1]
@@ -93,7 +93,7 @@ class Answers:
         return [(i, cut_at_stop(text, self.ending.stops)) for i, text in finished]
 
     def tokens(self, i: int) -> list[int]:
-        """An answer's tokens up to the one that ended it."""
+        """Returns an answer's tokens before the one that ended it."""
         return self.ending.cut(self.written[i, : self.length].tolist())
 
     def text(self, i: int) -> str:
@@ -118,10 +118,10 @@ def generate(
     attend: Attend,
     used: Usage,
 ) -> Iterator[tuple[int, str, list[int]]]:
-    """Answer prompts under one setting; yields request, text and tokens as they are finished.
+    """Yields request number, text and tokens of each answer as it is finished.
 
-    Answers that are not drawn are alike, so one is generated for all that ask. A prompt whose
-    scores are not numbers ends it all: among prompts read together, NaN spreads.
+    Without sampling, all repeats of a prompt get one answer. NaN scores raise an error, because NaN
+    spreads among prompts that are read together.
     """
     wanted = [p.requests[: p.rows(settings)] for p in prompts]
     owners = [(p, r) for p in range(len(prompts)) for r in range(len(wanted[p]))]
@@ -133,7 +133,7 @@ def generate(
         lengths = [len(prompts[p].tokens) for p, _ in owners]
         rows = Rows(lengths, settings.max_gen_toks, attend)
         tokens_of = [prompt.tokens for prompt in prompts]
-        logits = prefill(network, rows, tokens_of, rows_of, max_tokens, device)
+        logits = rows.prefill(network, tokens_of, rows_of, max_tokens, device)
         used.read(sum(len(p.tokens) * len(p.requests) for p in prompts), rows.read)
         new: list[Tensor] = []
         for step in range(settings.max_gen_toks):
@@ -171,7 +171,7 @@ def _draws(
     seed: int,
     device: torch.device,
 ) -> Tensor | None:
-    """One number from [0, 1) for each token of each answer, where answers are drawn."""
+    """Returns one number from [0, 1) for each token of each answer; None without sampling."""
     if not settings.sampled:
         return None
     numbers = [
@@ -182,9 +182,9 @@ def _draws(
 
 
 def choose(logits: Tensor, settings: Generation, draws: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The next token of each row: the likeliest, or the one a number from [0, 1) falls on.
+    """Returns the next token of each row, and whether the row's scores are free of NaN.
 
-    Beside it, whether the row's scores are numbers at all.
+    It is the likeliest, or with `draws` from [0, 1) the one that the cumulative distribution gives.
     """
     if draws is None:
         best = logits.max(dim=-1)

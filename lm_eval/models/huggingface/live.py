@@ -1,4 +1,4 @@
-"""A live model is its owner's: it may change between two calls, and is left as it was found."""
+"""Live models belong to their owner: changes between calls are noticed, and all is restored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from transformers import GenerationMixin
 
 
 def state_of(model: Any) -> Hashable:
-    """What a check of the model held for: its modules, their hooks, replaced functions, adapters.
+    """Returns what a check of the model depends on: modules, hooks, replaced functions, adapters.
 
-    Weights may change as they like: no way of running a model depends on them.
+    Weights may change: no execution mode depends on them.
     """
     if not isinstance(model, nn.Module):
         return id(model)
@@ -33,7 +33,11 @@ def state_of(model: Any) -> Hashable:
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Without dropout, for a while: a model under training goes on where it was."""
+    """Turns dropout off inside the `with` block; a model under training continues as it was.
+
+    `model.eval()` would do, but not remember which modules were in training mode. Their attributes
+    are restored at the end.
+    """
     training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
     for module in training:
         module.training = False
@@ -45,7 +49,7 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 def has_own_generate(model: Any) -> bool:
-    """Whether somebody has written another way of generating for this very model."""
+    """Whether the model has a custom `generate`."""
     inner = getattr(model, "_orig_mod", model)  # what was compiled
     if hasattr(inner, "get_base_model"):  # around it, adapters
         inner = inner.get_base_model()

@@ -1,4 +1,4 @@
-"""Arguments to model and tokenizer, with the mistakes people make told plainly."""
+"""Loads model and tokenizer from arguments, with errors that name the mistake."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ def read_dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
 
 
 def loaded(load: Callable[..., Any], what: str, name: str, **options: Any) -> Any:
-    """What `load` makes of a folder or a name on the hub, failures told in plain words.
+    """Returns what `load` makes of a folder or a name on the hub; failures become a `ModelError`.
 
-    A hub that does not answer is not asked again and again; what the cache holds still loads.
+    A hub that does not answer is not asked repeatedly; what the cache holds still loads.
     """
     local = Path(name).exists() or looks_local(name)
     away = None if local else hub.unreachable(hub.endpoint())
     try:
         with quietly(), offline() if away else nullcontext():
             return load(name, **options)
-    except Exception as error:
+    except Exception as error:  # custom model code can raise anything
         raise explain(error, what, name, away) from error
 
 
@@ -89,7 +89,11 @@ def looks_local(name: str) -> bool:
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Keep the hub's library to its cache."""
+    """Restricts huggingface_hub to its cache inside the `with` block.
+
+    It reads the environment variable once, when it is imported; its constant is the only switch
+    after that, and is restored at the end.
+    """
     before = huggingface_hub.constants.HF_HUB_OFFLINE
     huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
@@ -231,7 +235,7 @@ def _add_delta(model: Any, make: Any, name: str, options: dict[str, Any]) -> Non
                 f"the model {tuple(weight.shape)}; they belong to another model."
             )
         if weight.is_floating_point():
-            weight.data += differences[key].to(weight.device)
+            weight.add_(differences[key].to(weight.device))
 
 
 def _with_adapter(model: Any, name: str, revision: str | None, vocabulary: int) -> Any:
@@ -261,7 +265,12 @@ def check_chat_template(tokenizer: Any, wanted: bool | str = True) -> None:
 
 
 def set_pad_token(tokenizer: Any, config: Any) -> None:
-    """Some token to fill rows up with; it is never looked at."""
+    """Gives the tokenizer a padding token if it has none; padding is masked, so any token will do.
+
+    Even a tokenizer that the user passed as an object is changed, as the published class does it:
+    subclasses with their own loops pad with `self.tokenizer(texts, padding=True)`, which fails
+    without a padding token.
+    """
     if tokenizer.pad_token_id is not None:
         return
     for candidate in (tokenizer.unk_token, tokenizer.eos_token):

@@ -1,4 +1,4 @@
-"""What subclasses with loops of their own call; nothing here does."""
+"""Published methods that subclasses with their own loops call; nothing in this package does."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lm_eval.models.huggingface.memory import Budget
 
 
 class WithLoops(HuggingFaceModel):
-    """Methods of the published class around its batches of equal size."""
+    """Adds the published methods for batches of equal size, and the token budget."""
 
     batch_schedule: float = 1
 
     @cached_property
     def budget(self) -> Budget:
-        """How much is run at once."""
+        """The token budget of one batch."""
         return Budget(self._device)
 
     def _select_cont_toks(
         self, logits: Tensor, contlen: int | None = None, inplen: int | None = None
     ) -> Tensor:
-        """The scores (T, V) of a continuation among those of all that was read, or decoded."""
+        """Returns the scores (T, V) of a continuation out of those of all tokens."""
         if self.backend != "causal":
             return logits[:contlen]
         assert contlen, "a continuation has tokens"
@@ -33,7 +33,7 @@ class WithLoops(HuggingFaceModel):
         return logits[inplen - contlen : inplen]
 
     def _detect_batch_size(self, requests: Sequence[Any] | None = None, pos: int = 0) -> int:
-        """How many requests as long as the one at `pos`, or as can be read, fit at once."""
+        """Returns how many requests as long as the one at `pos` fit into a batch."""
         length = self.max_length
         if requests:
             _, context, continuation = requests[pos]

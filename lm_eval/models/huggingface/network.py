@@ -1,22 +1,24 @@
-"""A causal model in two halves: the trunk that reads, the head that projects to the vocabulary.
+"""A causal model in two parts: the trunk, and the head that projects to the vocabulary.
 
-The head is the expensive half for small models and large vocabularies, and most positions of a
+The head is the expensive part for small models and large vocabularies, and most positions of a
 prompt are not scored. So the trunk runs over all tokens and the head over scored rows only, some at
 a time, with the log-softmax in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from lm_eval.models.huggingface.accelerated import reduce_rows
 from lm_eval.models.huggingface.attention import configs_of, running
-from lm_eval.models.huggingface.fusion import Fusion
-from lm_eval.models.huggingface.kernels.reduction import at_least_float32, reduce_rows
+from lm_eval.models.huggingface.replaced_forwards import Forward, ReplacedForwards
+from lm_eval.models.huggingface.torch_reduction import at_least_float32
 
 
 class Scores(NamedTuple):
@@ -44,18 +46,24 @@ class Network:
         self.configs = configs_of(self.trunk)
         self.softmax_dtype = softmax_dtype or torch.float32
         self.autocast = autocast
-        self.fusion = Fusion()
-        """Kernels for the trunk's small operations; none unless the start-up check finds them."""
+        self.replaced = ReplacedForwards()
+        """Kernels that stand in for modules of the trunk while it runs; none by default."""
+
+    def with_forwards(self, forwards: Mapping[nn.Module, Forward]) -> Network:
+        """Returns the same network with these functions in place of the modules' own forwards."""
+        other = copy.copy(self)
+        other.replaced = ReplacedForwards(forwards)
+        return other
 
     def hidden(self, tokens: Tensor, position: Tensor | None = None) -> Tensor:
-        """The trunk's last hidden states (B, T, D) of tokens (B, T)."""
+        """Returns the trunk's last hidden states (B, T, D) of tokens (B, T)."""
         places = {} if position is None else {"position_ids": position}
-        with running, self.autocast(), self.fusion.switched_on():
+        with running, self.autocast(), self.replaced.switched_on():
             states: Tensor = self.trunk(input_ids=tokens, use_cache=False, **places)[0]
         return states
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Next-token scores of hidden states, with what some models do to them afterwards."""
+        """Returns next-token scores of hidden states, scaled and capped as the model does it."""
         with self.autocast():
             scores: Tensor = self.head(hidden)
         if scale := getattr(self.config, "logits_scaling", None):  # Granite
@@ -103,13 +111,13 @@ def score_pieces(
 
 
 def _score_on_device(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
-    """In as few passes over the scores as there are kernels for, and without waiting."""
+    """Scores with as few passes over the logits as possible, and without synchronisation."""
     total, best = reduce_rows(logits)
     return Scores(logits[place, token].to(total.dtype) - total[place], best[place] == token)
 
 
 def _score_on_cpu(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
-    """The same for a processor, where the place of a maximum takes longer to find than itself."""
+    """Scores on a CPU, where argmax is slower than max."""
     logits = at_least_float32(logits)
     found, top = logits[place, token], logits.amax(dim=-1)
     likeliest = found == top[place]
@@ -131,6 +139,6 @@ def pieces(row: Any, rows: int, at_once: int) -> list[tuple[int, int, int, int]]
 
 
 def text_config(config: Any) -> Any:
-    """The language model's own configuration, where a model has several."""
+    """Returns the language model's own configuration, where a model has several."""
     read = getattr(config, "get_text_config", None)
     return read(decoder=True) if read is not None else config

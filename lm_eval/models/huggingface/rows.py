@@ -1,7 +1,7 @@
-"""Answers under way: a row of keys and values for each, which grows by a token at a time.
+"""The key-value cache of unfinished answers: one row per answer, growing by a token at a time.
 
-Prompts are read as prefix trees, so what they share is computed once; then each answer has a row
-of its own, in which the column is the position. Nothing is padded or masked but the unwritten end.
+Prompts are read as prefix trees, so what they share is computed once. Then each answer has a row of
+its own, in which the column is the position. Only the unwritten end is padded and masked.
 """
 
 from __future__ import annotations
@@ -25,28 +25,55 @@ from lm_eval.models.huggingface.tree import KeysValues, Tree
 
 
 class Rows:
-    """Keys and values of some answers, (B, T, K, E) for every layer; itself a layout."""
+    """Keys and values of some answers, (B, T, K, E) for every layer; itself an attention layout."""
 
     def __init__(self, lengths: Sequence[int], room: int, by: Attend) -> None:
-        """`lengths` of the prompts, and `room` for as many tokens behind each."""
+        """`lengths` are those of the prompts; `room` is how many tokens follow each at most."""
         self.lengths = np.array(lengths, dtype=np.int64)
         self.width = int(self.lengths.max()) + room
         self.cache: KeysValues = {}
         self.by = by
         self.read = 0
-        """Tokens of prompts that the model was run on."""
+        """How many prompt tokens the model was run on."""
         self._index: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
 
     def write(self, layer: nn.Module, row: Tensor, column: Tensor, k: Tensor, v: Tensor) -> None:
-        """Put keys and values (P, K, E) at rows and columns."""
+        """Stores keys and values (P, K, E) at rows and columns."""
         if layer not in self.cache:
             shape = (len(self.lengths), self.width, *k.shape[1:])
             self.cache[layer] = k.new_zeros(shape), v.new_zeros((*shape[:3], v.shape[-1]))
         keys, values = self.cache[layer]
         keys[row, column], values[row, column] = k, v
 
+    def prefill(
+        self,
+        network: Network,
+        prompts: Sequence[Sequence[int]],
+        rows_of: Sequence[Sequence[int]],
+        max_tokens: int,
+        device: torch.device,
+    ) -> Tensor:
+        """Reads prompts into the rows of their answers; returns the next-token scores (B, V)."""
+        scores: dict[int, Tensor] = {}
+        before: Tree | None = None
+        ordered = Ordered.of(prompts, [1] * len(prompts))
+        for batch in plan(ordered, max_tokens=max_tokens):
+            tree = before = _PromptTree(batch, self, rows_of, before)
+            tokens, position = (
+                torch.from_numpy(part).to(device)[None] for part in (tree.tokens, tree.position)
+            )
+            with switched_on(network.configs, tree):
+                hidden = network.hidden(tokens, position)[0]
+            self.read += len(tree.tokens)
+            last = torch.from_numpy(batch.scored - batch.given).to(hidden.device)
+            logits = network.logits(hidden.index_select(0, last))
+            for place, prompt in enumerate(batch.requests):
+                for r in rows_of[prompt]:
+                    scores[r] = logits[place]
+        return torch.stack([scores[r] for r in range(len(scores))])
+
     def step(self, network: Network, tokens: Tensor) -> Tensor:
-        """Read one more token (B, 1) in every row; gives the next-token scores (B, V)."""
+        """Reads one more token (B, 1) in every row; returns the next-token scores (B, V)."""
         position = torch.from_numpy(self.lengths).to(tokens.device)[:, None]
         self._index.clear()
         self.lengths = self.lengths + 1
@@ -95,7 +122,7 @@ class Rows:
         return mixed[:, :, None]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Let the other rows go."""
+        """Drops all other rows."""
         self.lengths = self.lengths[list(rows)]
         self._index.clear()
         for layer, (keys, values) in self.cache.items():
@@ -103,8 +130,8 @@ class Rows:
             self.cache[layer] = keys.index_select(0, chosen), values.index_select(0, chosen)
 
 
-class _Reading(Tree):
-    """A tree of prompts that copies keys and values into the rows of their answers."""
+class _PromptTree(Tree):
+    """A tree of prompts that copies their keys and values into the rows of their answers."""
 
     def __init__(
         self,
@@ -133,31 +160,3 @@ class _Reading(Tree):
         row, column, node = self._sent[k.device]
         keys, values = (x[0].transpose(0, 1).index_select(0, node) for x in (k, v))
         self._rows.write(layer, row, column, keys, values)
-
-
-def prefill(
-    network: Network,
-    rows: Rows,
-    prompts: Sequence[Sequence[int]],
-    rows_of: Sequence[Sequence[int]],
-    max_tokens: int,
-    device: torch.device,
-) -> Tensor:
-    """Read prompts into the rows of their answers; gives the rows' next-token scores (B, V)."""
-    scores: dict[int, Tensor] = {}
-    before: Tree | None = None
-    ordered = Ordered.of(prompts, [1] * len(prompts))
-    for batch in plan(ordered, max_tokens=max_tokens):
-        tree = before = _Reading(batch, rows, rows_of, before)
-        tokens, position = (
-            torch.from_numpy(part).to(device)[None] for part in (tree.tokens, tree.position)
-        )
-        with switched_on(network.configs, tree):
-            hidden = network.hidden(tokens, position)[0]
-        rows.read += len(tree.tokens)
-        last = torch.from_numpy(batch.scored - batch.given).to(hidden.device)
-        logits = network.logits(hidden.index_select(0, last))
-        for place, prompt in enumerate(batch.requests):
-            for r in rows_of[prompt]:
-                scores[r] = logits[place]
-    return torch.stack([scores[r] for r in range(len(scores))])

@@ -1,8 +1,8 @@
-"""Score continuations: over shared prefix trees, or each request in a row of its own.
+"""Scores continuations: over shared prefix trees, or with one row per request.
 
-Both give `(number, score)` in the order that suits the device, and both go on with a smaller batch
-when memory runs out. The second is the plain reading of the definition, batched: what the first is
-checked against, and what is left where a model cannot share.
+Both yield `(number, score)` in the order that suits the device, and both continue with a smaller
+batch when memory runs out. The second is the definition, batched: the first is checked against it,
+and it is the fallback where a model cannot share prefixes.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface.attention import switched_on
 from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network, Scores, pieces, score_pieces
-from lm_eval.models.huggingface.tree import Tree, send
+from lm_eval.models.huggingface.packing import send
+from lm_eval.models.huggingface.tree import Tree
 
 TREE_PRICE = {"cpu": 1.15, "cuda": 1.0, "other": 1.15}
-"""What a token costs in a tree, one in a row costing 1, measured on requests that share nothing: on
-a processor nodes attend under masks; on a GPU a tree is never dearer."""
+"""Cost of a token in a tree relative to one in a row, measured on requests that share nothing: on a
+CPU, nodes attend under masks; on a GPU a tree costs no more."""
 ROUND_SIZES = ("cuda",)
-"""Devices whose matrix library thinks for milliseconds about every size that it has not seen."""
+"""Devices whose matrix library spends milliseconds on every new size."""
 AHEAD = 3
-"""Batches that are launched before the oldest one's scores are waited for."""
+"""Batches that are launched before waiting for the scores of the oldest."""
 
 Score = tuple[float, bool]
 Numbered = tuple[int, Score]
 
 
 class Launched:
-    """A batch under way: which requests, how many scored tokens each, and their scores."""
+    """A launched batch: its requests, the number of scored tokens of each, and their scores."""
 
     def __init__(self, numbers: list[int], counts: list[int], scores: Tensor) -> None:
-        """`scores` (2, P) are log-probabilities, and 1 where the token was the likeliest.
+        """Starts copying `scores` (2, P) from the GPU: log-probabilities, and 1 for the likeliest.
 
-        Their copy, one for the batch, is asked for at once: it comes after whatever a GPU has been
-        given before it.
+        There is one copy per batch; it runs after the work that is already queued.
         """
         self.numbers = numbers
         self.counts = counts
@@ -55,7 +55,7 @@ class Launched:
             self.done.record(torch.cuda.current_stream(scores.device))
 
     def finish(self) -> Iterator[Numbered]:
-        """Wait for the scores, and sum them up by request."""
+        """Waits for the scores and yields their sum for each request."""
         if self.done is not None:
             self.done.synchronize()
         found, likeliest = self.scores.cpu().double().numpy()
@@ -72,16 +72,16 @@ def stack(scores: Scores, order: Tensor | None = None) -> Tensor:
 
 
 class Reading(NamedTuple):
-    """Which hidden states are projected, each once, and what is read off them.
+    """Which hidden states are projected, each once, and which scores are taken from them.
 
-    `row` is ascending, so that any piece of the rows is read by one stretch of it.
+    `row` is ascending, so that each piece of the rows corresponds to one stretch of it.
     """
 
     places: Any
     row: Any
     wanted: Any
     back: Any
-    """Where each of the tokens asked for stands among `wanted`."""
+    """The index in `wanted` of each requested token."""
 
     @classmethod
     def of(cls, places: Any, wanted: Any) -> Reading:
@@ -92,35 +92,35 @@ class Reading(NamedTuple):
         return cls(distinct, row[order], wanted[order], back)
 
     def filled_up(self, count: int) -> Reading:
-        """The same with so many hidden states, the first one again and again."""
+        """Pads the hidden states to `count` with copies of the first."""
         again = np.full(count - len(self.places), self.places[0])
         return self._replace(places=np.concatenate([self.places, again]))
 
 
 def round_up(count: int) -> int:
-    """A size that recurs, at most an eighth larger."""
+    """Rounds `count` up to one of few sizes, at most an eighth larger."""
     step = 1 << max(0, count.bit_length() - 4)
     return -(-count // step) * step
 
 
 def in_pieces(count: int, size: int) -> int:
-    """At least so many, in pieces of that size, a power of two, or a single one of a smaller."""
+    """Rounds `count` up to a multiple of `size`, or to the next power of two if smaller."""
     return -(-count // size) * size if count > size else 1 << (count - 1).bit_length()
 
 
 class Scorer:
-    """Runs batches ahead of reading their scores, so that the device need not wait."""
+    """Launches batches ahead of reading their scores, so that the device is never idle."""
 
     def __init__(self, device: torch.device, budget: Budget, vocabulary: int) -> None:
         self.device = device
         self.budget = budget
         self.vocabulary = vocabulary
         self.computed = 0
-        """Tokens that the model was run on, padding apart."""
+        """Tokens that the model was run on, without padding."""
 
     @property
     def rows_at_once(self) -> int:
-        """Rows projected to the vocabulary together; a power of two, so that the size recurs."""
+        """Rows projected to the vocabulary at once; a power of two, so that sizes recur."""
         rows = max(1, self.budget.logit_bytes // (4 * self.vocabulary))
         return 1 << (rows.bit_length() - 1)
 
@@ -128,9 +128,10 @@ class Scorer:
         raise NotImplementedError
 
     def score(self, portions: Iterable[Mapping[int, Window]]) -> Iterator[Numbered]:
-        """Score fitted windows by number: what is read, and what its last positions predict.
+        """Yields the score of each window by number.
 
-        Portions are asked for one by one, while the device works.
+        A window holds the tokens that are read and those that its last positions predict. Portions
+        are requested one by one, while the device works.
         """
         pending: deque[Launched] = deque()
         for portion in portions:
@@ -164,13 +165,13 @@ class Scorer:
         self.budget.halve()
 
     def send(self, *arrays: Any) -> list[Tensor]:
-        """Arrays of integers to the device, in one copy."""
+        """Copies arrays of integers to the device in one transfer."""
         whole = np.concatenate([np.asarray(array, dtype=np.int64) for array in arrays])
         return list(send(whole, self.device).split([len(array) for array in arrays]))
 
 
 class TreeScorer(Scorer):
-    """Every distinct prefix computed once, wherever that is cheaper than rows of their own.
+    """Computes every distinct prefix once, where that is cheaper than one row per request.
 
     With a `plain` scorer, requests go there where sharing does not pay: a tree of as many nodes as
     they have tokens costs a little more than rows, unless these need padding.
@@ -226,7 +227,7 @@ class TreeScorer(Scorer):
             yield Launched(asked, counts, self.run(tree, wanted))
 
     def run(self, tree: Tree, wanted: Any) -> Tensor:
-        """Run one tree; gives the scores of its requests' tokens, request after request."""
+        """Runs one tree; returns the scores (2, P) of its requests' tokens, in order."""
         reading = Reading.of(tree.batch.scored - tree.batch.given, wanted)
         if self.device.type in ROUND_SIZES:
             reading = reading.filled_up(in_pieces(len(reading.places), self.rows_at_once))
@@ -240,7 +241,7 @@ class TreeScorer(Scorer):
 
 
 class PlainScorer(Scorer):
-    """Every request in a row of its own; equal rows once.
+    """Computes each request in its own row; equal rows once.
 
     `logits` may be a function from padded tokens (B, T) to all scores (B, T, V), for models that
     cannot be taken apart; otherwise only scored positions are projected.

@@ -1,34 +1,34 @@
-"""The layout of a packed prefix tree on a device: who sees whom, for either kind of kernel.
+"""The layout of a packed prefix tree on a device: which nodes attend to which.
 
-On a GPU in half precision our own kernel runs chains of nodes, each from a branch to a leaf, over
-the keys of their ancestors (`kernels/attention.py`). Elsewhere nodes attend in blocks, each under a
-mask over the ancestors that reach into it and itself, and whatever lies between is never touched.
+On a GPU in half precision, our kernel runs chains of nodes, each from a branch to a leaf, over the
+keys of their ancestors (`kernels/attention.py`). Elsewhere nodes attend in blocks, each under a
+mask over itself and the ancestors that reach into it; nodes in between are never read.
 
-Keys and values of nodes that the next batch shares are kept here, layer by layer, and handed on.
+Keys and values of nodes that the next batch shares are kept here, layer by layer, and passed to it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lm_eval.engine.plan import Batch, Ints, stretches
+from lm_eval.engine.plan import Batch, Ints
+from lm_eval.models.huggingface.accelerated import tree_attention
 from lm_eval.models.huggingface.attention import Form, masked_attention
-from lm_eval.models.huggingface.kernels import attention as kernel
+from lm_eval.models.huggingface.packing import runs, send
 
 KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
 
 BLOCK = {"cpu": 96, "other": 1024}
-"""Least nodes of a tree that attend together under a mask."""
+"""Minimum number of nodes that attend together under a mask."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A run of nodes and the keys it sees; without a mask it stands alone and is causal."""
+    """A range of nodes and the keys they attend to; without a mask it is one causal text."""
 
     first: int
     last: int
@@ -37,11 +37,11 @@ class Block:
     distance: Tensor | None = None
 
     def take(self, x: Tensor) -> Tensor:
-        """The block's own of all keys or values."""
+        """Returns the block's own keys or values out of all."""
         return x[:, :, self.keys] if isinstance(self.keys, slice) else x.index_select(2, self.keys)
 
     def mask(self, form: Form, dtype: torch.dtype) -> Tensor | None:
-        """Which keys each node sees under a layer's form: truths, or addends if that is usual."""
+        """Returns the mask of keys that each node attends to: additive if `form` is usual."""
         if self.visible is None or self.distance is None:
             return None
         seen = self.visible if form.window is None else self.visible & (self.distance < form.window)
@@ -53,7 +53,7 @@ class Block:
 
 
 class Tree:
-    """One batch of the plan, ready to be attended over."""
+    """The attention layout of one batch of the plan."""
 
     def __init__(self, batch: Batch, *, kernels: bool, before: Tree | None = None) -> None:
         self.batch = batch
@@ -61,16 +61,15 @@ class Tree:
         self._given: KeysValues = before.kept if before is not None and batch.given else {}
         self.layers: set[nn.Module] = set()
         """The layers that have attended over this tree."""
-        self._kernels = kernels
-        # By device, as a model may lie on several.
+        self._kernel = tree_attention(batch) if kernels else None
+        # By device, because a model may be spread over several.
         self._keep: dict[torch.device, Tensor] = {}
-        self._tiles: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
         self._blocks: dict[torch.device, list[Block]] = {}
         self._masks: dict[tuple[torch.device, int | None, bool], list[Tensor | None]] = {}
 
     @property
     def tokens(self) -> Ints:
-        """What is to be run: the nodes that were not given."""
+        """The tokens of the nodes to be run: those that were not given."""
         return self.batch.tokens[self.batch.given :]
 
     @property
@@ -88,27 +87,12 @@ class Tree:
             keep = self._keep[k.device]
             self.kept[layer] = k.index_select(2, keep), v.index_select(2, keep)
         self.collect(layer, k, v)
-        if self._kernels and kernel.knows(q, k, v):
-            return self._by_tiles(q, k, v, form)
+        if self._kernel is not None and self._kernel.supports(q, k, v):
+            return self._kernel.attend(q, k, v, form)
         return self._by_blocks(q, k, v, form)
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
-        """For layouts that want a layer's keys and values; called once a layer."""
-
-    # -- our own kernel --------------------------------------------------------------------------
-
-    def _by_tiles(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
-        queries = kernel.queries_in_a_tile(q.shape[1], k.shape[1], q.shape[-1])
-        if (q.device, queries) not in self._tiles:
-            found = chains(self.batch)
-            sent = send(kernel.tile(found, queries), q.device), send(found.keys, q.device)
-            self._tiles[q.device, queries] = sent
-        own, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
-        tiles, listed = self._tiles[q.device, queries]
-        mixed = kernel.attend(own, keys, values, tiles, listed, form)
-        return mixed.transpose(0, 1)[None]
-
-    # -- blocks under masks --------------------------------------------------------------------
+        """Hook for subclasses that need keys and values; called once per layer."""
 
     def _by_blocks(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
         if q.device not in self._blocks:
@@ -130,7 +114,9 @@ class Tree:
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=2)
 
     def _make_blocks(self, device: torch.device) -> list[Block]:
-        """Long runs that begin a text stand alone. The rest is cut where the tree is shallow, so
+        """Splits the nodes into blocks.
+
+        Long runs that begin a text get their own. The rest is cut where the tree is shallow, so
         that few ancestors reach over the cut.
         """
         batch, given = self.batch, self.batch.given
@@ -165,67 +151,6 @@ class Tree:
 
 
 def _windowed(count: int, window: int, device: torch.device) -> Tensor:
-    """The mask of a text by itself, each token seeing so many before it."""
+    """Returns the causal mask of a single text with a sliding window."""
     every = torch.ones(count, count, dtype=torch.bool, device=device)
     return every.tril().triu(1 - window)
-
-
-def send(array: Any, device: torch.device) -> Tensor:
-    """To a device without waiting for what it is doing, which takes page-locked memory."""
-    sent = torch.from_numpy(array)
-    return sent.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sent
-
-
-def runs(batch: Batch) -> Ints:
-    """The stretches (C, 2) of not-given nodes in which each node follows its parent.
-
-    A branch does not end a run, its first child goes on: there is one run for every leaf.
-    """
-    given, total = batch.given, len(batch.tokens)
-    nodes = np.arange(given, total)
-    starts = nodes[(batch.parent[given:] != nodes - 1) | (nodes == given)]
-    return np.stack([starts, np.append(starts[1:], total)], axis=1)
-
-
-def chains(batch: Batch) -> kernel.Chains:
-    """The runs of a tree, each with the keys of the nodes that it hangs on.
-
-    Those begin with given nodes or with a run that hangs on nothing, which is the stem. Below it,
-    they are the first keys of an earlier run, so the list has those of every run that others hang
-    on.
-    """
-    given = batch.given
-    first, last = runs(batch).T
-    length = last - first
-    hook = batch.parent[first]
-    upper = np.searchsorted(first, hook, side="right") - 1  # -1: it hangs on a given node, or none
-    above = hook + 1
-    stem = above.copy()
-    root = np.zeros_like(above)
-    levels = [np.flatnonzero(upper < 0)]
-    waiting = np.flatnonzero(upper >= 0)
-    known = upper < 0
-    while len(waiting):
-        ready = known[upper[waiting]]
-        level, waiting = waiting[ready], waiting[~ready]
-        over, down = upper[level], hook[level] - first[upper[level]] + 1
-        lone = above[over] == 0
-        above[level] = above[over] + down
-        stem[level] = np.where(lone, down, stem[over])
-        root[level] = np.where(lone, first[over], root[over])
-        known[level] = True
-        levels.append(level)
-    bears = np.zeros(len(first), dtype=bool)
-    bears[upper[upper >= 0]] = True
-    size = np.where(bears & (above > 0), above - stem + length, 0)
-    place = np.cumsum(size) - size
-    listed = np.where(upper < 0, 0, place[upper])
-    keys = np.zeros(int(size.sum()), dtype=np.int64)
-    for level in levels:
-        run = level[size[level] > 0]
-        rest = above[run] - stem[run]
-        keys[stretches(place[run], rest)] = keys[stretches(listed[run], rest)]
-        keys[stretches(place[run] + rest, length[run])] = stretches(first[run], length[run])
-    return kernel.Chains(
-        first - given, length, first, above, stem, root, listed, keys.astype(np.int32)
-    )

@@ -1,8 +1,8 @@
 """Attention over a packed prefix tree in one kernel.
 
-General kernels want the keys of every sequence laid side by side, and give each sequence and head a
-tile of 128 rows, of which a short answer fills a fifth. Here keys are read where they are, and the
-query heads that share keys stand in one tile.
+General kernels need the keys of every sequence to be contiguous, and give each sequence and head a
+tile of 128 rows, of which a short answer fills a fifth. Here keys are read in place, and the query
+heads that share keys form one tile.
 
 Shapes: N queries, M keys, H query heads, K key heads, E width of a head.
 """
@@ -15,27 +15,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval.engine.plan import Ints, stretches
+from lm_eval.engine.plan import Batch, Ints, stretches
 from lm_eval.models.huggingface.attention import Form
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
+from lm_eval.models.huggingface.packing import runs, send
 
 ROWS = 128
-"""Rows of a tile: queries, each with all the heads that share a key."""
+"""Rows of a tile: queries times the heads that share a key head."""
 KEYS = 64
-"""Keys looked at at once."""
+"""Keys loaded at once."""
 WIDEST = 256
 WIDE = 128
-"""Heads wider than this have tiles of half the size, for want of fast memory."""
+"""Heads wider than this have tiles of half the size, because shared memory is limited."""
 COLUMNS = 8
 BASE_2 = 1.4426950408889634
-"""Logarithms to base 2 for natural ones: that is the power the hardware has."""
+"""Converts natural logarithms to base 2, for the hardware's exp2."""
 
 
 class Chains(NamedTuple):
-    """Runs of queries: each query sees what its chain hangs on, and its chain up to itself.
+    """Runs of queries: each attends to the ancestors of its chain, and to its chain up to itself.
 
-    What it hangs on begins with keys that lie side by side, the stem: often that is all of it, and
-    long. The rest is listed.
+    The ancestors begin with contiguous keys, the stem, which is often long and all there is. The
+    rest is listed.
     """
 
     first: Ints
@@ -44,7 +45,7 @@ class Chains(NamedTuple):
     own: Ints
     """The key of each chain's first query; those of the others follow."""
     above: Ints
-    """How many keys its first query sees before its own."""
+    """How many ancestors its first query attends to."""
     stem: Ints
     """How many of those are the stem."""
     root: Ints
@@ -55,8 +56,76 @@ class Chains(NamedTuple):
     """The list."""
 
 
+class TreeAttention:
+    """Attention over one packed prefix tree by the kernel below."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        # By device, because a model may be spread over several.
+        self._tiles: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
+
+    def supports(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
+        """Whether heads of these shapes (…, H, N, E) can be attended over."""
+        fits: bool = q.shape[-1] == k.shape[-1] == v.shape[-1] <= WIDEST
+        return fits and q.shape[-3] // k.shape[-3] <= _rows(q.shape[-1])
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        """Returns mixed values (1, H, N, E) of queries (1, H, N, E) over keys (1, K, M, E)."""
+        queries = queries_in_a_tile(q.shape[1], k.shape[1], q.shape[-1])
+        if (q.device, queries) not in self._tiles:
+            found = chains(self._batch)
+            sent = send(tile(found, queries), q.device), send(found.keys, q.device)
+            self._tiles[q.device, queries] = sent
+        own, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
+        tiles, listed = self._tiles[q.device, queries]
+        mixed = attend(own, keys, values, tiles, listed, form)
+        return mixed.transpose(0, 1)[None]
+
+
+def chains(batch: Batch) -> Chains:
+    """Returns the runs of a tree, each with the keys of its ancestors.
+
+    Those begin with given nodes or with a run that hangs on nothing, which is the stem. Below it,
+    they are the first keys of an earlier run, so the list has those of every run that others hang
+    on.
+    """
+    given = batch.given
+    first, last = runs(batch).T
+    length = last - first
+    hook = batch.parent[first]
+    upper = np.searchsorted(first, hook, side="right") - 1  # -1: it hangs on a given node, or none
+    above = hook + 1
+    stem = above.copy()
+    root = np.zeros_like(above)
+    levels = [np.flatnonzero(upper < 0)]
+    waiting = np.flatnonzero(upper >= 0)
+    known = upper < 0
+    while len(waiting):
+        ready = known[upper[waiting]]
+        level, waiting = waiting[ready], waiting[~ready]
+        over, down = upper[level], hook[level] - first[upper[level]] + 1
+        lone = above[over] == 0
+        above[level] = above[over] + down
+        stem[level] = np.where(lone, down, stem[over])
+        root[level] = np.where(lone, first[over], root[over])
+        known[level] = True
+        levels.append(level)
+    bears = np.zeros(len(first), dtype=bool)
+    bears[upper[upper >= 0]] = True
+    size = np.where(bears & (above > 0), above - stem + length, 0)
+    place = np.cumsum(size) - size
+    listed = np.where(upper < 0, 0, place[upper])
+    keys = np.zeros(int(size.sum()), dtype=np.int64)
+    for level in levels:
+        run = level[size[level] > 0]
+        rest = above[run] - stem[run]
+        keys[stretches(place[run], rest)] = keys[stretches(listed[run], rest)]
+        keys[stretches(place[run] + rest, length[run])] = stretches(first[run], length[run])
+    return Chains(first - given, length, first, above, stem, root, listed, keys.astype(np.int32))
+
+
 def tile(chains: Chains, queries: int) -> Ints:
-    """Cut chains into tiles of at most so many queries, each described by `COLUMNS` numbers.
+    """Cuts chains into tiles of at most `queries` queries, each described by `COLUMNS` numbers.
 
     These are the first query and how many there are, how many keys the first one sees, and of its
     chain `above`, `stem`, `root`, `listed` and `own`.
@@ -82,14 +151,8 @@ def _rows(width: int) -> int:
     return ROWS if width <= WIDE else ROWS // 2
 
 
-def knows(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether heads of these shapes (…, H, N, E) can be attended over."""
-    fits: bool = q.shape[-1] == k.shape[-1] == v.shape[-1] <= WIDEST
-    return fits and q.shape[-3] // k.shape[-3] <= _rows(q.shape[-1])
-
-
 def attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, keys: Tensor, form: Form) -> Tensor:
-    """Mixed values (N, H, E) of queries (N, H, E) over keys and values (M, K, E)."""
+    """Returns mixed values (N, H, E) of queries (N, H, E) over keys and values (M, K, E)."""
     heads, width = k.shape[1:]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     scale, cap = form.scale_of(q), form.softcap
@@ -117,7 +180,7 @@ if triton is not None:
         rows: tl.constexpr, at_once: tl.constexpr, columns: tl.constexpr, windowed: tl.constexpr,
         capped: tl.constexpr, sinking: tl.constexpr, base_2: tl.constexpr,
     ):  # fmt: skip
-        """One program a tile and key head; the softmax is kept up block by block of keys."""
+        """One program per tile and key head; the softmax is updated block by block of keys."""
         tile, head = tl.program_id(0), tl.program_id(1)
         tiles += tile * columns
         first = tl.load(tiles).to(tl.int64)

@@ -1,6 +1,7 @@
-"""Triton, where it can be of use: elsewhere `triton` is None, and no kernel is defined.
+"""Triton, where it is useful: elsewhere `triton` is None and no kernel is defined.
 
-Without a GPU it would only take memory, some hundred megabytes; its interpreter is for tests.
+Without a GPU, importing it would only take some hundred megabytes of memory; its interpreter is for
+tests.
 """
 
 from __future__ import annotations
@@ -18,4 +19,9 @@ except ImportError:
     triton = None
     tl = None
 
-__all__ = ["tl", "triton"]
+__all__ = ["can_compile", "tl", "triton"]
+
+
+def can_compile() -> bool:
+    """Whether kernels can be compiled here."""
+    return triton is not None

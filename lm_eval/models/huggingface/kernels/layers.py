@@ -1,7 +1,7 @@
 """The small operations between a layer's matrix products, one kernel each.
 
-Models have them in single operations, each of which reads and writes all hidden states: six of them
-for a normalisation, ten for a rotation. Numbers are rounded here wherever those round them.
+Models compose them of single torch operations, each of which reads and writes all hidden states:
+six for a normalisation, ten for a rotation. The kernels round numbers where those operations do.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from lm_eval.models.huggingface.kernels.compiler import tl, triton
 
 GATE_BLOCK = 2048
 NORM_BLOCK = 1024
-"""Least numbers that one program normalises: of short rows, such as single heads, several."""
+"""Minimum of numbers that one program normalises; it takes several rows if they are short."""
 
 
 def normalise(x: Tensor, weight: Tensor, epsilon: float, *, from_one: bool) -> Tensor:
-    """Rows divided by their root mean square, times the weight.
+    """Returns rows divided by their root mean square, times the weight.
 
-    With `from_one` the weight is what is to be added to 1, and the product is rounded but once
-    (Gemma); otherwise rows are rounded before they are multiplied (Llama).
+    With `from_one` the factor is 1 + weight, and the product is rounded once (Gemma); otherwise
+    rows are rounded before the multiplication (Llama).
     """
     rows = x.reshape(-1, x.shape[-1])
     out = torch.empty_like(rows)
@@ -36,7 +36,7 @@ def normalise(x: Tensor, weight: Tensor, epsilon: float, *, from_one: bool) -> T
 
 
 def gate(x: Tensor, other: Tensor, activation: str) -> Tensor:
-    """`activation(x) * other`, for "silu" and "gelu_tanh"."""
+    """Returns `activation(x) * other`, for "silu" and "gelu_tanh"."""
     x, other = x.contiguous(), other.contiguous()
     out = torch.empty_like(x)
     with torch.cuda.device(x.device):
@@ -47,7 +47,7 @@ def gate(x: Tensor, other: Tensor, activation: str) -> Tensor:
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn heads (B, H, N, E) by angles (B, N, E): `x * cosine + half_turned(x) * sine`."""
+    """Rotates heads (B, H, N, E) by angles (B, N, E): `x * cosine + half_turned(x) * sine`."""
     out = torch.empty_like(x)
     batch, heads, count, width = x.shape
     with torch.cuda.device(x.device):
@@ -106,7 +106,7 @@ if triton is not None:
         x_batch, x_head, x_row, out_batch, out_head, out_row, angle_batch, angle_row,
         half: tl.constexpr, most_heads: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
-        """One program a token: all its heads, the two halves of each side by side."""
+        """One program per token: all its heads, the two halves of each side by side."""
         token = tl.program_id(0).to(tl.int64)
         batch, row = token // count, token % count
         head = tl.arange(0, most_heads)[:, None]

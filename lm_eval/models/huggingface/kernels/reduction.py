@@ -1,6 +1,6 @@
-"""One pass over next-token scores, where torch makes several.
+"""Reduces next-token scores in one pass, where torch makes several.
 
-With a vocabulary of a hundred thousand the scores of one batch are gigabytes.
+With a vocabulary of a hundred thousand tokens, the scores of one batch take gigabytes.
 """
 
 from __future__ import annotations
@@ -12,24 +12,15 @@ import torch
 from torch import Tensor
 
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
+from lm_eval.models.huggingface.torch_reduction import reduce_by_torch
 
 logger = logging.getLogger(__name__)
 
 BLOCK = 4096
 
 
-def reduce_by_torch(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The logarithm of each row's sum of exponentials, and its likeliest token."""
-    return torch.logsumexp(at_least_float32(logits), dim=-1), logits.argmax(dim=-1)
-
-
-def at_least_float32(logits: Tensor) -> Tensor:
-    """Scores in a format fit to be summed up; float64, where asked for, stays."""
-    return logits if logits.dtype == torch.float64 else logits.float()
-
-
 def reduce_by_triton(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The same by the kernel below."""
+    """Returns what `reduce_by_torch` does, by the kernel below."""
     logits = logits.contiguous()
     total = torch.empty(len(logits), device=logits.device, dtype=torch.float32)
     best = torch.empty(len(logits), device=logits.device, dtype=torch.int64)
@@ -47,24 +38,29 @@ def triton_works() -> bool:
         trial = torch.randn(3, BLOCK + 77, device="cuda").bfloat16()
         total, best = reduce_by_triton(trial)
         expected_total, expected_best = reduce_by_torch(trial)
-        agrees: bool = torch.allclose(total, expected_total, atol=1e-4)
-        return agrees and bool(torch.equal(best, expected_best))
-    except Exception as error:  # whatever a compiler may say: there is another way
-        logger.info("The compiled reduction is not used: %s", error)
+    except Exception as error:  # compiler and driver errors share no base class
+        logger.warning(
+            "The Triton kernel for next-token scores is not used: %s: %s",
+            type(error).__name__,
+            error,
+        )
         return False
+    agrees = torch.allclose(total, expected_total, atol=1e-4) and torch.equal(best, expected_best)
+    if not agrees:
+        logger.warning("The Triton kernel for next-token scores is not used: it differs from torch")
+    return bool(agrees)
 
 
-def reduce_rows(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """By whichever way is quickest here."""
-    compiled = logits.is_cuda and logits.dtype != torch.float64 and triton_works()
-    return reduce_by_triton(logits) if compiled else reduce_by_torch(logits)
+def can_reduce(logits: Tensor) -> bool:
+    """Whether `reduce_by_triton` can take these scores here."""
+    return bool(logits.is_cuda and logits.dtype != torch.float64 and triton_works())
 
 
 if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _reduce(scores, total, best, width, block: tl.constexpr):  # type: ignore[no-untyped-def]
-        """One program a row: running maximum, its first place, running sum of exponentials."""
+        """One program per row: running maximum, its first place, running sum of exponentials."""
         row = tl.program_id(0).to(tl.int64)
         column = tl.arange(0, block)
         top = tl.full((), float("-inf"), tl.float32)

@@ -1,10 +1,9 @@
-"""Run a model's small operations by one kernel each, and leave the model as it is.
+"""Finds modules of a model whose small operations one kernel each can compute.
 
-Modules are known by what they compute, not by name: one that is built like a normalisation or a
-gated layer is run beside the kernel on random numbers, and only where both agree does the kernel
-take its place. It does so for the time of a forward pass of ours (`Fusion.switched_on`); whoever
-else runs the model finds it unchanged. The start-up check then holds the whole against the model's
-own pass.
+Modules are recognised by what they compute, not by name: one that is built like a normalisation or
+a gated layer is run beside the kernel on random numbers, and the kernel stands in for it only where
+both agree. The model itself stays unchanged: forwards are replaced while we run it
+(`replaced_forwards.py`), and the start-up check compares the whole with the model's own pass.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -23,93 +21,75 @@ from torch.nn import functional
 
 from lm_eval.models.huggingface.kernels.compiler import triton
 from lm_eval.models.huggingface.kernels.layers import gate, normalise, rotate
+from lm_eval.models.huggingface.replaced_forwards import Forward
 
 logger = logging.getLogger(__name__)
 
 ROTATION = "apply_rotary_pos_emb"
-"""What models of transformers call the function that turns positions into queries and keys."""
+"""The name in transformers of the function that applies rotary positions to queries and keys."""
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
 }
 DEVICES = ("cuda",)
-"""What the kernels run on."""
+"""Device types that the kernels run on."""
 SIZES = (1e-4, 1e-2, 1.0, 10.0, 100.0)
-"""Sizes of numbers that modules are tried on."""
+"""Magnitudes of the numbers that modules are tried on."""
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
-"""What the kernels compute in."""
+"""Number formats of the kernels."""
 LONGEST_ROW = 1 << 14
-"""Widest hidden state that one program normalises."""
-
-Forward = Callable[..., Any]
+"""Widest hidden state that one program can normalise."""
 
 
-class Fusion:
-    """The forward functions that stand in for those of some of a model's modules."""
-
-    def __init__(self, forwards: dict[nn.Module, Forward] | None = None) -> None:
-        self.forwards = forwards or {}
-
-    @contextmanager
-    def switched_on(self) -> Iterator[None]:
-        """Exchange them, but where somebody else has exchanged a module's forward since."""
-        free = {m: own for m, own in self.forwards.items() if "forward" not in m.__dict__}
-        try:
-            for module, forward in free.items():
-                module.__dict__["forward"] = forward
-            yield
-        finally:
-            for module in free:
-                module.__dict__.pop("forward", None)
-
-
-def fuse(model: nn.Module) -> Fusion:
-    """Find the modules of a model, on a GPU, that kernels can stand in for."""
+def fuse(model: nn.Module) -> dict[nn.Module, Forward]:
+    """Returns the forward functions that can stand in for those of a model's modules on a GPU."""
     apart = any(hasattr(weight, "device_mesh") for weight in model.parameters())
     if triton is None or apart:  # processes that hold parts of one model must all do the same
-        return Fusion()
+        return {}
     forwards: dict[nn.Module, Forward] = {}
     with torch.inference_mode():
         attentions = dict(_attentions(model))
         turned = {forward: _turned(forward, weight) for forward, weight in attentions.items()}
         for module in model.modules():
             own = type(module).forward
-            if "forward" in vars(module):  # somebody was here before
+            if "forward" in vars(module):  # third-party code replaced it
                 continue
             if rotating := turned.get(own):
                 forwards[module] = MethodType(rotating, module)
                 continue
             if stand_in := _stand_in(module):
                 forwards[module] = stand_in
-    return Fusion(forwards)
+    return forwards
 
 
 class Candidate(NamedTuple):
-    """A forward function that may compute what a module does, and some input to try both on."""
+    """A forward function that may compute what a module does, and an input to compare both on."""
 
     forward: Forward
     trial: Tensor
 
 
 def _stand_in(module: nn.Module) -> Forward | None:
-    """The function nearest to what the module does, if one is near enough."""
+    """Returns the function closest to the module's own forward; None if none is close enough."""
     near: list[tuple[float, Forward]] = []
     try:
         for forward, trial in (*_normalisations(module), *_gates(module)):
             distance = _distance(forward(trial), type(module).forward(module, trial))
             if distance <= 1:
                 near.append((distance, forward))
-    except Exception as error:  # whatever a compiler or another's code may say: it stays as it is
-        logger.info("%s is not fused: %s", type(module).__name__, error)
+    except Exception as error:  # the module is third-party code, the kernel's compiler another
+        logger.info(
+            "%s runs without a kernel: %s: %s", type(module).__name__, type(error).__name__, error
+        )
         return None
     return min(near, key=lambda found: found[0])[1] if near else None
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """By how much the worst row differs, as a whole, 1 being what rounding explains.
+    """Returns the largest relative difference of a row, in units of what rounding explains.
 
-    Small rows are not excused: what is small here may be large for other input. Rows too large for
-    the number format say nothing.
+    Small rows count as much as large ones: what is small here may be large for other input. Rows
+    that overflow are ignored.
     """
     if one.dtype != other.dtype or one.shape != other.shape:
         return math.inf
@@ -125,19 +105,19 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _draw(*shape: int, device: torch.device) -> Tensor:
-    """Random numbers, without taking from those that anybody else draws."""
+    """Returns random numbers without touching torch's global generator."""
     return torch.randn(*shape, generator=torch.Generator(device).manual_seed(0), device=device)
 
 
 def _rows(width: int, device: torch.device) -> Tensor:
-    """Random rows of many sizes, off zero, uneven: what clamps, centres or looks at parts shows."""
+    """Returns random rows of many magnitudes, off zero and uneven: clamps and centring show."""
     sizes = torch.tensor(SIZES, device=device)[:, None]
     slope = torch.linspace(0.25, 2, width, device=device)
     return (_draw(len(SIZES), width, device=device) + 0.5) * sizes * slope
 
 
 def _normalisations(module: nn.Module) -> Iterator[Candidate]:
-    """For what is built like a root-mean-square norm: one weight, nothing inside."""
+    """Yields candidates for a module built like an RMS norm: one weight, no children."""
     weight = getattr(module, "weight", None)
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if (
@@ -164,7 +144,7 @@ def _normalising(module: Any, epsilon: float, from_one: bool) -> Forward:
 
 
 def _gates(module: nn.Module) -> Iterator[Candidate]:
-    """For a layer of three products, two side by side, one of them through an activation."""
+    """Yields candidates for a gated layer: two parallel projections, one activated, and a third."""
     names = ("gate_proj", "up_proj", "down_proj", "act_fn")
     first, second, last, shape = (getattr(module, name, None) for name in names)
     weight, width = getattr(first, "weight", None), getattr(first, "in_features", None)
@@ -193,15 +173,13 @@ def _gating(module: Any, activation: str) -> Forward:
 
 
 def _is_watched(module: Any) -> bool:
-    """Whether somebody has hung a hook on a module, which the kernel would pass by."""
+    """Whether a module has hooks or a replaced forward, which the kernel would bypass."""
     hooks = ("_forward_hooks", "_forward_pre_hooks")
     return any(getattr(module, name, None) for name in hooks) or "forward" in vars(module)
 
 
 def _attentions(model: nn.Module) -> Iterator[tuple[FunctionType, Tensor]]:
-    """The forward functions of layers that turn queries and keys by a function we know of, each
-    with one of a layer's weights.
-    """
+    """Yields the forward functions of layers that call `ROTATION`, each with one of its weights."""
     for module in model.modules():
         forward = type(module).forward
         weight = next(module.parameters(), None)
@@ -216,7 +194,7 @@ def _attentions(model: nn.Module) -> Iterator[tuple[FunctionType, Tensor]]:
 
 
 def _turned(forward: FunctionType, like: Tensor) -> FunctionType | None:
-    """The same function, reading our rotation under the name of its own."""
+    """Returns the same function with our kernel in the place of `ROTATION`; None if they differ."""
     plain = forward.__globals__[ROTATION]
 
     def rotation(*given: Any, **named: Any) -> Any:
@@ -232,7 +210,12 @@ def _turned(forward: FunctionType, like: Tensor) -> FunctionType | None:
         if max(map(_distance, rotation(q, k, *angles), plain(q, k, *angles))) > 1:
             return None
     except Exception as error:  # as above
-        logger.info("The rotation of %s is not fused: %s", forward.__qualname__, error)
+        logger.info(
+            "The rotation of %s runs without a kernel: %s: %s",
+            forward.__qualname__,
+            type(error).__name__,
+            error,
+        )
         return None
     names = {**forward.__globals__, ROTATION: rotation}
     made = FunctionType(
@@ -243,7 +226,7 @@ def _turned(forward: FunctionType, like: Tensor) -> FunctionType | None:
 
 
 def _rotates(x: Tensor, cosine: Tensor, sine: Tensor) -> bool:
-    """Whether the kernel knows these shapes."""
+    """Whether the kernel supports these shapes."""
     return (
         x.ndim == 4
         and cosine.shape == sine.shape == (cosine.shape[0], x.shape[2], x.shape[3])
