@@ -7,6 +7,7 @@ must be scored without a mistake and, where choices are ranked, as right.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.errors import ConfigError, EvalError
@@ -23,7 +25,6 @@ from lm_eval.scoring import TaskScores, score
 from lm_eval.tasks.check import problems_of
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.manager import TaskManager
-from lm_eval.tasks.scorer import choices_and_gold
 
 logger = logging.getLogger(__name__)
 
@@ -86,20 +87,20 @@ def in_task(task: Task, seed: int | None = 0) -> list[str]:
         random.setstate(drawn[0])
         np.random.set_state(drawn[1])
         task.set_fewshot_seed(seed)
-        task._instances = None
+        task.set_requests(None)
 
 
 def _in_scoring(task: Task) -> list[str]:
     """Whether right answers can be scored, and are right."""
     if getattr(task, "UNSAFE_CODE", False):  # scoring would run the answers
         return []
-    stray = _answer_rightly(task)
+    answered, stray = _right_answers(task)
     if stray:
         return [
             f"task {task.task_name!r}, document {stray[0]}: the gold answer is none of the choices "
             f"({len(stray)} of the first {DOCUMENTS})."
         ]
-    scored = score(task)
+    scored = score(task.with_requests(answered))
     summarise({str(task.task_name): scored}, {}, Doubt(bootstrap_iters=0), keep_samples=False)
     return _short_of_perfect(task, scored)
 
@@ -119,8 +120,12 @@ def _short_of_perfect(task: Task, scored: TaskScores) -> list[str]:
     ][:1]
 
 
-def _answer_rightly(task: Task) -> list[int]:
-    """Answer every request as the task's targets do; the documents whose target is no choice."""
+def _right_answers(task: Task) -> tuple[list[Instance], list[int]]:
+    """Every request answered as the task's targets do, and the documents whose target is no choice.
+
+    The requests are copies; those of the task stay without answers.
+    """
+    answered: list[Instance] = []
     stray: list[int] = []
     for request in task.instances:
         kind, number = request.request_type, request.doc_id or 0
@@ -130,16 +135,17 @@ def _answer_rightly(task: Task) -> list[int]:
         elif kind == "loglikelihood_rolling":
             answer = -1.0
         elif task.OUTPUT_TYPE == "multiple_choice" and isinstance(task, ConfigurableTask):
-            _, gold = choices_and_gold(task, request.doc)
+            _, gold = task.choices_and_gold(request.doc)
             right = gold if isinstance(gold, list) else [gold]
             if NOT_A_CHOICE in right and number not in stray:
                 stray.append(number)
             answer = _RIGHT if request.idx in right else _WRONG
         else:
             answer = _RIGHT if request.idx == 0 else _WRONG
-        request.resps = [answer] * (request.repeats or 1)
-        request.tokens = 1  # only a model could tell
-    return stray
+        # Only a model could tell the number of tokens; 1 will do for all.
+        answers = [answer] * (request.repeats or 1)
+        answered.append(dataclasses.replace(request, resps=answers, filtered_resps={}, tokens=1))
+    return answered, stray
 
 
 def _text(task: Task, doc: Any) -> str:

@@ -76,7 +76,7 @@ def test_a_metric_by_which_the_right_answer_is_wrong_is_found(
 ) -> None:
     from lm_eval.metrics import documents
 
-    monkeypatch.setattr(documents, "_judge", lambda golds: lambda said: [0.0] * len(golds))
+    monkeypatch.setattr(documents.Choices, "hits", lambda docs, said: [0.0] * len(docs.golds))
     (problem,) = problems(colours)
     assert "by acc its own gold answer is wrong" in problem
 

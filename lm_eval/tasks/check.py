@@ -18,6 +18,7 @@ from lm_eval.api.registry import (
     format_registry,
     metric_registry,
     reduction_registry,
+    sampler_registry,
 )
 from lm_eval.config.functions import FunctionRef, modules_mentioning
 from lm_eval.config.group import AggMetricConfig, GroupConfig
@@ -27,7 +28,6 @@ from lm_eval.config.yaml_file import YamlFile
 from lm_eval.errors import ConfigError, at, suggestion
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
-from lm_eval.prompts.fewshot import SAMPLER_REGISTRY
 from lm_eval.prompts.formats import declared
 from lm_eval.prompts.template import env
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
@@ -151,7 +151,7 @@ class _Checker:
                 self._type(where, f"fewshot_config.{key}", value, known[key])
         sampler = given.get("sampler", "default")
         if isinstance(sampler, str):
-            self._name(where, "few-shot sampler", sampler, SAMPLER_REGISTRY)
+            self._name(where, "few-shot sampler", sampler, sampler_registry)
 
     def _metric(self, where: str, entry: Any, own: bool) -> None:
         """Check an entry of a metric_list; where a task scores by itself (`own`) any name does."""

@@ -310,7 +310,7 @@ def _add_new(index: Index, pack: Index) -> None:
         if name not in index:
             index[name] = entry
         elif entry.kind is Kind.TAG and index[name].kind is Kind.TAG:
-            index[name].tags |= {task for task in entry.tags if index.get(task) is pack.get(task)}
+            index[name].tags.update(t for t in entry.tags if index.get(t) is pack.get(t))
 
 
 def _nested(item: Built) -> dict[Any, Any]:
