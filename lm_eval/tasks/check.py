@@ -21,6 +21,7 @@ from lm_eval.api.registry import (
     sampler_registry,
 )
 from lm_eval.config.functions import FunctionRef, modules_mentioning
+from lm_eval.config.generation import misspelt
 from lm_eval.config.group import AggMetricConfig, GroupConfig
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
@@ -121,6 +122,7 @@ class _Checker:
         for key in _TEMPLATES:
             self._template(file.where(key), key, values.get(key))
         self._fewshot(file, values.get("fewshot_config"))
+        self._generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
         own = "process_results" in values
         for number, entry in enumerate(_items(values.get("metric_list"))):
             self._metric(file.where(f"metric_list[{number}]"), entry, own)
@@ -152,6 +154,11 @@ class _Checker:
         sampler = given.get("sampler", "default")
         if isinstance(sampler, str):
             self._name(where, "few-shot sampler", sampler, sampler_registry)
+
+    def _generation(self, where: str, given: Any) -> None:
+        for name in given if isinstance(given, Mapping) else ():
+            if problem := misspelt([name]):
+                self._say(where, f"generation_kwargs: {problem}")
 
     def _metric(self, where: str, entry: Any, own: bool) -> None:
         """Check an entry of a metric_list; where a task scores by itself (`own`) any name does."""
@@ -213,6 +220,8 @@ class _Checker:
             elif key not in field_types(TaskConfig) and key not in _BESIDE:
                 close = suggestion(key, [*known, *field_types(TaskConfig)])
                 self._say(where, f"unknown key {key!r}.{close}")
+        if file.values is values:  # of a group written out in place, its member entry tells
+            self._generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
         for number, member in enumerate(_items(values.get("task"))):
             where = file.where(f"task[{number}]") if top else file.where("task")
             self._member(name, file, where, member, chain)
@@ -225,6 +234,7 @@ class _Checker:
         if not isinstance(spec, Mapping) or not ("task" in spec or "group" in spec):
             self._say(where, f"a member is a name, or has a `task` or `group` key: {member!r}.")
             return
+        self._generation(where, spec.get("generation_kwargs"))
         name = str(spec.get("group", spec.get("task")))
         base, mark, format_name = name.rpartition("@")
         if mark and name not in self.index:
