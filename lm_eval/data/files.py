@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import glob
 import gzip
 import json
 import lzma
@@ -72,7 +73,8 @@ def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path
         return Splits.of(origin, load_dataset(_SYNONYMS.get(path, path), name, kwargs))
     except Exception as error:
         named = kwargs.get("data_files") or kwargs.get("data_dir")
-        if isinstance(error, FileNotFoundError) and remote_file(kwargs) is None:
+        missing = isinstance(error, FileNotFoundError) or _match_nothing(kwargs)
+        if missing and remote_file(kwargs) is None:
             raise no_file(named, searched) from error
         reason = explain(error)
         if "zstd" in reason:
@@ -123,10 +125,21 @@ def _locate(named: Any, folder: Path | None) -> Any:
 
 def remote_file(kwargs: Mapping[str, Any]) -> str | None:
     """A data file that is not on this machine, if there is one."""
+    return next((file for file in _named_files(kwargs) if file.startswith(_REMOTE)), None)
+
+
+def _named_files(kwargs: Mapping[str, Any]) -> list[str]:
+    """Every file or pattern that `data_files` names."""
     files = kwargs.get("data_files")
     named = files.values() if isinstance(files, Mapping) else [files]
     flat = [f for entry in named for f in (entry if isinstance(entry, (list, tuple)) else [entry])]
-    return next((str(file) for file in flat if str(file).startswith(_REMOTE)), None)
+    return [str(file) for file in flat]
+
+
+def _match_nothing(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a pattern among the data files matches no file."""
+    patterns = [file for file in _named_files(kwargs) if glob.has_magic(file)]
+    return any(not glob.glob(pattern, recursive=True) for pattern in patterns)  # noqa: PTH207
 
 
 def _plain_files(kwargs: Mapping[str, Any]) -> dict[str, list[Path]] | None:
