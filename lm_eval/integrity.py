@@ -7,23 +7,28 @@ must be scored without a mistake and, where choices are ranked, as right.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import logging
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
+from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.errors import ConfigError, EvalError
 from lm_eval.metrics.documents import NOT_A_CHOICE
+from lm_eval.prompts.fields import column_or_template, none_in
 from lm_eval.results.summarise import Doubt, summarise
 from lm_eval.scoring import TaskScores, score
 from lm_eval.tasks.check import problems_of
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.manager import TaskManager
-from lm_eval.tasks.scorer import choices_and_gold
 
 logger = logging.getLogger(__name__)
 
@@ -79,27 +84,75 @@ def in_task(task: Task, seed: int | None = 0) -> list[str]:
                 f"task {task.task_name!r}: its prompts are others when they are made again: it "
                 "draws at random, and by no seed."
             ]
-        return _in_scoring(task)
+        return _nones(task) + _in_scoring(task)
     except EvalError as error:
         return [" ".join(str(error).split())]
     finally:
         random.setstate(drawn[0])
         np.random.set_state(drawn[1])
         task.set_fewshot_seed(seed)
-        task._instances = None
+        task.set_requests(None)
+
+
+def _nones(task: Task) -> list[str]:
+    """Fields that are None, or templates that write `None`, in the first documents and examples."""
+    if not isinstance(task, ConfigurableTask):
+        return []
+    config, shots = task.config, task.fewshot_cfg
+    asked = {request.doc_id or 0: request.doc for request in task.instances}
+    found = _nones_in(task, "document", asked, config)
+    if config.num_fewshot:
+        examples = dict(enumerate(islice(task.fewshot_docs() or (), DOCUMENTS)))
+        found += _nones_in(task, "few-shot document", examples, shots)
+    return found
+
+
+def _nones_in(
+    task: ConfigurableTask,
+    kind: str,
+    docs: Mapping[int, Any],
+    config: TaskConfig | FewshotConfig,
+) -> list[str]:
+    """One problem per field that is None in some of these documents, with the first of them."""
+    readers: dict[str, Callable[[Any, Any], Any]] = {
+        "doc_to_text": task.doc_to_text,
+        "doc_to_target": task.doc_to_target,
+        "doc_to_choice": task.doc_to_choice,
+        # Without a prefix or description, nothing is written.
+        "gen_prefix": lambda doc, spec: column_or_template(doc, spec) or "",
+        "description": lambda doc, spec: column_or_template(doc, spec) or "",
+    }
+    problems: list[str] = []
+    for field, read in readers.items():
+        spec = getattr(config, field, None)
+        if spec is None or spec == "":
+            continue
+        found: dict[int, str] = {}
+        for number, doc in docs.items():
+            copied = copy.deepcopy(doc)  # a function may change it
+            said = none_in(copied, spec, read(copied, spec))
+            if said is not None:
+                found[number] = said
+        if found:
+            first, said = next(iter(found.items()))
+            problems.append(
+                f"task {task.task_name!r}, {kind} {first}: {field} {said} "
+                f"({len(found)} of the first {len(docs)} documents)."
+            )
+    return problems
 
 
 def _in_scoring(task: Task) -> list[str]:
     """Whether right answers can be scored, and are right."""
     if getattr(task, "UNSAFE_CODE", False):  # scoring would run the answers
         return []
-    stray = _answer_rightly(task)
+    answered, stray = _right_answers(task)
     if stray:
         return [
             f"task {task.task_name!r}, document {stray[0]}: the gold answer is none of the choices "
             f"({len(stray)} of the first {DOCUMENTS})."
         ]
-    scored = score(task)
+    scored = score(task.with_requests(answered))
     summarise({str(task.task_name): scored}, {}, Doubt(bootstrap_iters=0), keep_samples=False)
     return _short_of_perfect(task, scored)
 
@@ -119,8 +172,12 @@ def _short_of_perfect(task: Task, scored: TaskScores) -> list[str]:
     ][:1]
 
 
-def _answer_rightly(task: Task) -> list[int]:
-    """Answer every request as the task's targets do; the documents whose target is no choice."""
+def _right_answers(task: Task) -> tuple[list[Instance], list[int]]:
+    """Every request answered as the task's targets do, and the documents whose target is no choice.
+
+    The requests are copies; those of the task stay without answers.
+    """
+    answered: list[Instance] = []
     stray: list[int] = []
     for request in task.instances:
         kind, number = request.request_type, request.doc_id or 0
@@ -130,16 +187,17 @@ def _answer_rightly(task: Task) -> list[int]:
         elif kind == "loglikelihood_rolling":
             answer = -1.0
         elif task.OUTPUT_TYPE == "multiple_choice" and isinstance(task, ConfigurableTask):
-            _, gold = choices_and_gold(task, request.doc)
+            _, gold = task.choices_and_gold(request.doc)
             right = gold if isinstance(gold, list) else [gold]
             if NOT_A_CHOICE in right and number not in stray:
                 stray.append(number)
             answer = _RIGHT if request.idx in right else _WRONG
         else:
             answer = _RIGHT if request.idx == 0 else _WRONG
-        request.resps = [answer] * (request.repeats or 1)
-        request.tokens = 1  # only a model could tell
-    return stray
+        # Only a model could tell the number of tokens; 1 will do for all.
+        answers = [answer] * (request.repeats or 1)
+        answered.append(dataclasses.replace(request, resps=answers, filtered_resps={}, tokens=1))
+    return answered, stray
 
 
 def _text(task: Task, doc: Any) -> str:

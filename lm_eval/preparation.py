@@ -100,7 +100,7 @@ def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
             f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
         )
     for name, task in tasks.items():
-        if "acc_tokens" in task.aggregation() and not hasattr(lm, "_encode_pair"):
+        if task.needs("tokens") and not hasattr(lm, "_encode_pair"):
             raise ModelError(
                 f"task {name!r} asks for acc_tokens, and {type(lm).__name__} does not tell how it "
                 "cuts text into tokens; use acc_norm (characters) or acc_bytes."
@@ -115,7 +115,7 @@ def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
 def count_tokens(lm: LM, task: Task) -> None:
     """Note the length of every choice in tokens, for a task that divides by it."""
     encode = getattr(lm, "_encode_request", None) or getattr(lm, "_encode_pair", None)
-    if encode is not None and "acc_tokens" in task.aggregation():
+    if encode is not None and task.needs("tokens"):
         for request in task.instances:
             request.set_tokens(len(encode(*request.args[:2])[1]))
 

@@ -112,7 +112,6 @@ def score(
     numbers = [doc_ids[i] if doc_ids else i for i in asked]
     scores = TaskScores(task, numbers, list(asked.values()))
     for pipeline in task.instances[0].filtered_resps:
-        task.gold_missing = 0
         scores.pipelines[pipeline] = _measure(task, pipeline, numbers, scores.requests)
     if task.gold_missing:
         logger.warning(
@@ -156,14 +155,16 @@ def _measure(
     task: Task, pipeline: str, numbers: Sequence[int], asked: Sequence[Sequence[Instance]]
 ) -> dict[str, list[Any]]:
     """One pipeline's columns: all documents at once where the task can, else one by one."""
+    task.begin_scoring()
     try:
         with gc_paused():
             at_once = task.score_documents(pipeline, asked)
     except EvalError as error:
         raise type(error)(f"task {task.task_name!r}: {error}") from error
+    except Exception as error:
+        raise failed(f"task {task.task_name!r}: scoring its documents", error) from error
     if at_once is not None:
         return at_once
-    task.gold_missing = 0
     columns: dict[str, list[Any]] = {}
     for place, (number, requests) in enumerate(zip(numbers, asked, strict=True)):
         answers = [request.filtered_resps[pipeline] for request in requests]

@@ -40,7 +40,7 @@ MAY_USE = {
     "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
     "engine": FOUNDATION | CONTRACTS,
     "models": FOUNDATION | CONTRACTS | {"config", "data", "engine"},
-    "api.task": BELOW_TASKS | {"tasks"},
+    "api.task": BELOW_TASKS,
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
     "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters", "engine"},

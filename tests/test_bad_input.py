@@ -191,7 +191,7 @@ def test_a_chat_template_the_model_has_not_is_explained(lm_eval_command: Command
         (
             "task: t\ndataset_path: json\ndataset_kwargs: {data_files: {test: gone.jsonl}}\n"
             "test_split: test\n",
-            "there is no data file gone.jsonl, neither beside the task's file nor",
+            "there is no data file gone.jsonl. Searched: ",
         ),
     ],
 )

@@ -241,6 +241,57 @@ def test_ls_lists_searches_and_speaks_json(lm_eval_command: Command, tasks: Fold
     )
 
 
+def test_ls_shows_which_tasks_a_mirror_can_serve(lm_eval_command: Command, folder: Folder) -> None:
+    for split in ("test", "train"):
+        file = folder.path / "mirror" / "org" / "things" / "easy" / f"{split}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"no rows are read")
+    witness = folder.path / "witness"
+    folder.write("helpers.py", f"open({str(witness)!r}, 'w')\ndef load(**_): return {{}}\n")
+    task = "task: {}\ndataset_path: {}\ndataset_name: {}\ntest_split: {}\ndoc_to_text: x\n"
+    folder.write("a.yaml", task.format("has_it", "org/things", "easy", "test") + "tag: some\n")
+    folder.write("b.yaml", task.format("other_config", "org/things", "hard", "test"))
+    folder.write("c.yaml", task.format("other_split", "org/things", "easy", "validation"))
+    folder.write("d.yaml", task.format("other_data", "org/else", "easy", "test"))
+    shots = "num_fewshot: 3\nfewshot_split: dev\n"
+    folder.write("e.yaml", task.format("no_examples", "org/things", "easy", "test") + shots)
+    folder.write("f.yaml", "task: by_code\ncustom_dataset: !function helpers.load\n")
+    files = "dataset_kwargs: {data_files: {test: rows.jsonl}}\n"
+    folder.write("h.yaml", task.format("own_files", "json", "null", "test") + files)
+    folder.write("i.yaml", "group: whole\ntask: [has_it, own_files]\n")
+    folder.write("j.yaml", "group: part\ntask: [has_it, other_data]\n")
+    folder.write(
+        "k.yaml",
+        "group: fitted\ntask:\n  - {task: other_config, dataset_name: easy}\n  - group: inner\n"
+        "    dataset_name: easy\n    task: [other_config]\n",
+    )
+    where = ("--include_path", folder.path, "--data_dir", folder.path / "mirror")
+
+    def listed(*words: str) -> tuple[list[str], str]:
+        done = lm_eval_command("ls", *words, *where)
+        assert done.returncode == 0, done.stderr
+        *rows, note = done.stdout.splitlines()
+        names = [row.strip("|").split("|")[0].strip() for row in rows if row.startswith("|")]
+        return [n for n in names if n not in ("Group", "Tag", "Task") and "---" not in n], note
+
+    names, note = listed("tasks")
+    assert names == ["fitted", "whole", "some", "has_it"]
+    total = len(json.loads(lm_eval_command("ls", "subtasks", "--json", *where[:2]).stdout))
+    assert f"1 of {total} tasks can be served from {folder.path / 'mirror'}; " in note
+    assert "load their documents by code, which is not run here" in note
+    assert listed("groups")[0] == ["fitted", "whole"]
+    assert listed("tasks", "other_") == (
+        [],
+        f"0 of 3 tasks can be served from {folder.path / 'mirror'}.",
+    )
+    done = lm_eval_command("ls", "tasks", "has_it", "--json", *where)
+    assert [entry["name"] for entry in json.loads(done.stdout)] == ["has_it"]
+    assert "1 of 1 tasks can be served" in done.stderr
+    assert not witness.exists()
+    nowhere = lm_eval_command("ls", "tasks", "--data_dir", folder.path / "nowhere")
+    assert (nowhere.returncode, "does not exist" in nowhere.stderr) == (2, True)
+
+
 def test_a_file_that_is_no_yaml_is_named_whether_the_index_is_new_or_stored(
     tasks: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -360,6 +411,18 @@ MISTAKES = [
     ("t.yaml", "+fewshot_config: {smpler: first_n}\n", 11, "unknown key 'smpler'"),
     ("t.yaml", "+fewshot_config: {sampler: frist_n}\n", 11, "unknown few-shot sampler"),
     ("t.yaml", "+generation_kwargs: greedy\n", 11, "generation_kwargs must be a table"),
+    (
+        "t.yaml",
+        "+generation_kwargs: {temprature: 0}\n",
+        11,
+        "no generation setting 'temprature'. Did you mean 'temperature'",
+    ),
+    (
+        "g.yaml",
+        "group: g\ntask:\n  - task: t\n    generation_kwargs: {max_gen_tok: 3}\n",
+        3,
+        "no generation setting 'max_gen_tok'. Did you mean 'max_gen_toks'",
+    ),
     ("t.yaml", "+doc_to_text: '{{q'\n", 11, "line 1 of the template"),
     ("t.yaml", "+doc_to_text: !function helpers.g\n", 11, "helpers.py has no 'g'"),
     ("t.yaml", "+doc_to_text: !function gone.f\n", 11, "there is no file"),

@@ -262,6 +262,39 @@ def test_what_cannot_be_loaded_is_explained(
         load_splits(path, **kwargs)
 
 
+@pytest.mark.parametrize(
+    ("path", "file"),
+    [("json", "gone.jsonl"), ("parquet", "gone.parquet"), ("csv", "gone.csv"), ("csv", "g*.csv")],
+)
+def test_a_missing_data_file_is_told_with_the_folders_searched(
+    path: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, here = tmp_path / "beside", tmp_path / "here"
+    beside.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with pytest.raises(DataError) as caught:
+        load_splits(path, data_files={"test": file}, folder=beside)["test"]
+    assert "there is no data file" in str(caught.value)
+    assert str(caught.value).endswith(f" Searched: {beside}, {here}.")
+
+
+def test_a_missing_folder_is_told_with_the_folders_searched(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=rf"no folder \./gone.* Searched: {tmp_path}, {Path.cwd()}\."
+    ):
+        load_splits("./gone", folder=tmp_path)
+
+
+def test_a_quick_map_leaves_the_data_set_as_it_is() -> None:
+    from lm_eval.data.quick_map import QuickDataset, quick
+
+    given = dataset(ROWS)
+    made = quick(given)
+    assert (type(given).__name__, type(made)) == ("Dataset", QuickDataset)
+    assert made.to_list() == given.to_list()
+
+
 def test_a_data_set_script_in_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "old.py").write_text("raise SystemExit('was run')")

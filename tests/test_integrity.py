@@ -71,12 +71,70 @@ def test_a_gold_answer_that_is_no_choice_is_found(colours: Folder) -> None:
     assert "document 0: the gold answer is none of the choices (6 of the first 20)" in problem
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("doc_to_text: 'It is {{hint}}.'", "doc_to_text writes the word None (hint is None"),
+        ("doc_to_text: 'One of {{hints}}.'", "doc_to_text writes the word None"),
+        ("doc_to_target: '{{hint}}'", "doc_to_target writes the word None (hint is None"),
+        ("doc_to_target: hint", "doc_to_target gives None (column 'hint')"),
+        ("doc_to_target: hints", "doc_to_target gives ['a', None] (column 'hints')"),
+        ("description: '{{hint}}: '", "description writes the word None"),
+    ],
+)
+def test_none_in_a_prompt_or_target_is_found(
+    lm_eval_command: Command, folder: Folder, field: str, said: str
+) -> None:
+    rows = [{"q": "?", "a": "!", "hint": "h", "hints": ["a", "b"]} for _ in range(4)]
+    rows[2] |= {"hint": None, "hints": ["a", None]}
+    folder.rows("asked.jsonl", rows)
+    key, fields = field.partition(":")[0], {"doc_to_text": "q", "doc_to_target": "a"}
+    others = "".join(f"{name}: {column}\n" for name, column in fields.items() if name != key)
+    text = (
+        "task: asked\ndataset_path: json\ntest_split: test\n"
+        "dataset_kwargs: {data_files: {test: asked.jsonl}}\n"
+    )
+    folder.write("asked.yaml", f"{text}{others}")
+    if key != "description":
+        folder.write("asked.yaml", f"{text}doc_to_text: q\ndoc_to_target: a\n")
+    assert problems(folder, "asked") == []
+    file = folder.write("asked.yaml", f"{text}{others}{field}\n")
+    done = lm_eval_command("validate", "--tasks", file)
+    assert done.returncode == 1, done.stdout
+    assert f"task 'asked', document 2: {said}" in done.stdout
+    assert "(1 of the first 4 documents)" in done.stdout
+
+
+def test_none_in_an_example_is_found(folder: Folder) -> None:
+    folder.rows("rows.jsonl", [{"q": "?", "a": "!"}, {"q": "?", "a": None}])
+    folder.rows("test.jsonl", [{"q": "?", "a": "!"}])
+    folder.write(
+        "asked.yaml",
+        "task: asked\ndataset_path: json\ntest_split: test\nfewshot_split: train\n"
+        "dataset_kwargs: {data_files: {test: test.jsonl, train: rows.jsonl}}\n"
+        "doc_to_text: q\ndoc_to_target: '{{a}}'\nnum_fewshot: 1\n",
+    )
+    (problem,) = problems(folder, "asked")
+    assert "few-shot document 1: doc_to_target writes the word None" in problem
+
+
+def test_a_misspelt_generation_setting_is_a_problem(
+    lm_eval_command: Command, colours: Folder
+) -> None:
+    change(colours, "metric_list:", "generation_kwargs:\n  temprature: 0.5\nmetric_list:")
+    for rest in ((), ("--no-build",)):
+        done = lm_eval_command("validate", "--tasks", colours.path / "colours.yaml", *rest)
+        assert done.returncode == 1, done.stdout
+        assert "colours.yaml:" in done.stdout
+        assert "no generation setting 'temprature'. Did you mean 'temperature'?" in done.stdout
+
+
 def test_a_metric_by_which_the_right_answer_is_wrong_is_found(
     colours: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lm_eval.metrics import documents
 
-    monkeypatch.setattr(documents, "_judge", lambda golds: lambda said: [0.0] * len(golds))
+    monkeypatch.setattr(documents.Choices, "hits", lambda docs, said: [0.0] * len(docs.golds))
     (problem,) = problems(colours)
     assert "by acc its own gold answer is wrong" in problem
 

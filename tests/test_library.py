@@ -17,6 +17,7 @@ import pytest
 import yaml
 from jinja2 import meta
 
+from lm_eval.api.instance import Instance
 from lm_eval.errors import ConfigError
 from lm_eval.prompts.template import env
 from tests import library_tasks as library
@@ -189,6 +190,33 @@ def prompts_are_those_of_the_version(name: str, task: Any, asked: Sequence[Asked
     assert known == prompt_hash(list(asked)), changed + advice
 
 
+def is_scored_all_at_once(name: str, task: Any, asked: Sequence[Asked]) -> None:
+    """Choices are scored together: no document makes the task fall back to one by one."""
+    own = any(metric.fn is not None for metric in task._metrics.shared.metrics.values())
+    if task.OUTPUT_TYPE != "multiple_choice" or task.config.process_results is not None or own:
+        return
+    requests = []
+    for number, item in enumerate(asked):
+        arguments = enumerate(item.arguments)
+        requests.append(
+            [
+                Instance(
+                    "loglikelihood",
+                    item.doc,
+                    (context, continuation),
+                    place,
+                    ("task", number, 1),
+                    filtered_resps={"none": (-float(place), False)},
+                    tokens=1,
+                )
+                for place, (_, context, continuation) in arguments
+            ]
+        )
+    columns = task.score_documents("none", requests)
+    assert columns, "it falls back to scoring document by document"
+    assert all(len(column) == len(asked) for column in columns.values())
+
+
 CHECKS = (
     has_a_version,
     renders,
@@ -197,6 +225,7 @@ CHECKS = (
     does_not_read_the_answer,
     does_not_tell_the_answer,
     examples_are_others,
+    is_scored_all_at_once,
     prompts_are_those_of_the_version,
 )
 
@@ -271,6 +300,20 @@ def test_a_check_finds_what_it_is_for(check: Any, colours: Any) -> None:
         check("colours", sound, ask(sound))
     with pytest.raises(AssertionError):
         check("colours", broken, ask(broken))
+
+
+def test_a_task_that_falls_back_to_one_by_one_is_found(
+    colours: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = coloured(colours)
+    asked = ask(task)
+    is_scored_all_at_once("colours", task, asked)
+    assert "document by document" not in caplog.text
+    broken = [replace(item, doc={**item.doc, "answer": None}) for item in asked]
+    with pytest.raises(AssertionError):
+        is_scored_all_at_once("colours", task, broken)
+    reason = "colours: scoring document by document: the gold answer is None"
+    assert reason in caplog.text
 
 
 def test_a_question_among_its_examples_is_found(colours: Any) -> None:

@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 
-from lm_eval.errors import ConfigError, DataError
+from lm_eval.api.registry import get_sampler
+from lm_eval.errors import ConfigError, DataError, UnknownNameError
 from lm_eval.prompts import fields
-from lm_eval.prompts.fewshot import (
-    ContextSampler,
-    FirstNSampler,
-    get_sampler,
-    without_question,
-)
+from lm_eval.prompts.fewshot import ContextSampler, FirstNSampler, without_question
 from lm_eval.prompts.messages import Message, join, question_and_answer, render, single_turn
 from lm_eval.prompts.template import apply_template
 from lm_eval.prompts.text import general_detokenize
@@ -172,7 +168,10 @@ def test_too_few_documents_are_an_error(make: type[ContextSampler]) -> None:
 
 
 def test_an_unknown_sampler_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"unknown few-shot sampler 'frist_n'\. Did you mean"):
+    known = (
+        r"unknown few-shot sampler 'frist_n'\. Did you mean 'first_n'\? Known .*: default, first_n"
+    )
+    with pytest.raises(UnknownNameError, match=known):
         get_sampler("frist_n")
 
 

@@ -115,6 +115,35 @@ def test_a_pattern_fans_out_into_a_group(things: Folder) -> None:
     assert "What colour is" in results["configs"]["asked::shown-as-a-question"]["doc_to_text"]
 
 
+def test_a_pattern_skips_prompts_that_do_not_fit_the_output_type(
+    things: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    task(things, "promptsource:*")
+    assert sorted(requests(things)) == ["asked::plain", "asked::shown-as-a-question"]
+    (warning,) = [r.getMessage() for r in caplog.records if "use_prompt" in r.getMessage()]
+    assert "1 of 3 prompts have no choices to rank and are skipped" in warning
+    assert warning.endswith("multiple_choice: 'free'.")
+    caplog.clear()
+    task(things, "promptsource:[fp]*")  # one is left, so the task is no group
+    assert list(requests(things)) == ["asked"]
+    assert len([r for r in caplog.records if "use_prompt" in r.getMessage()]) == 1
+    task(things, "promptsource:fre*")  # none is left
+    with pytest.raises(ConfigError, match="'free' has no choices to rank"):
+        requests(things)
+
+
+@pytest.mark.parametrize("use_prompt", ["plain", "above:plain"])
+def test_the_folder_above_the_templates_will_do(
+    things: Folder, use_prompt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = things.path / "above"
+    above.mkdir()
+    (things.path / "templates").rename(above / "templates")
+    monkeypatch.setenv("LMEVAL_PROMPTSOURCE_DIR", str(above))
+    task(things, use_prompt)
+    assert requests(things) == {"asked": [("grass is", " green"), ("grass is", " red")]}
+
+
 def test_a_generated_answer_is_compared_with_the_templates_target(things: Folder) -> None:
     task(things, "free", "generate_until")
     (built,) = TaskManager(include_path=things.path).load(["asked"])["tasks"].values()

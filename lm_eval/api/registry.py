@@ -1,9 +1,10 @@
-"""Names for models, filters, metrics, reductions, aggregations, and the objects behind them.
+"""Names for models, filters, metrics, aggregations, samplers …, and the objects behind them.
 
 An entry may be a `"module:object"` string: it is imported when first asked for, so listing the
 names of forty backends costs nothing. Packages add their own through entry points
 (`lm_eval.models`, `lm_eval.filters`, `lm_eval.metrics`, `lm_eval.aggregations`,
-`lm_eval.reductions`, `lm_eval.formats`), read only when a name is not already known.
+`lm_eval.reductions`, `lm_eval.formats`, `lm_eval.samplers`), read only when a name is not already
+known.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from lm_eval.errors import UnknownNameError, suggestion
 
@@ -73,8 +75,16 @@ class Registry(Generic[T]):
         entry = self._entries[name]
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
-            entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
-        return entry
+            found = getattr(importlib.import_module(module), attribute)
+            if self._entries[name] == entry:  # unless the module registered the name itself
+                self._entries[name] = found
+            entry = self._entries[name]
+        return entry  # type: ignore[return-value]
+
+    def peek(self, name: str) -> T | None:
+        """Returns the object if it is registered and imported already; loads nothing."""
+        entry = self._entries.get(name)
+        return None if isinstance(entry, str) else entry
 
     def _load_all(self) -> None:
         """Fill in the built-in names, then what installed packages offer."""
@@ -136,6 +146,31 @@ higher_is_better_registry: Registry[bool] = Registry(
 )
 
 format_registry: Registry[Any] = Registry("format", "lm_eval.prompts.formats", "lm_eval.formats")
+sampler_registry: Registry[type[Any]] = Registry(
+    "few-shot sampler", "lm_eval.prompts.fewshot", "lm_eval.samplers"
+)
+
+#: What a metric of log-likelihoods may need beyond them: the length of every choice in tokens, or
+#: the log-likelihood of every choice without the question.
+Need = Literal["tokens", "unconditional"]
+
+
+@dataclass(frozen=True)
+class LikelihoodMetric:
+    """A function that computes a metric from log-likelihoods, and what it needs beyond them."""
+
+    compute: Callable[[Any], list[Any] | None]
+    needs: frozenset[Need] = frozenset()
+
+
+#: Metrics computed from log-likelihoods, by the output type they are computed for.
+likelihood_registries: dict[str, Registry[LikelihoodMetric]] = {
+    output_type: Registry(f"{output_type} metric", "lm_eval.metrics")
+    for output_type in ("loglikelihood", "loglikelihood_rolling", "multiple_choice")
+}
+
+#: Aggregations whose standard error is found by resampling, one call per replicate.
+_resampled: set[Callable[..., Any]] = set()
 
 MODEL_REGISTRY = model_registry
 FILTER_REGISTRY = filter_registry
@@ -172,6 +207,21 @@ def get_filter(filter_name: str | Callable[..., Any]) -> Callable[..., Any]:
     return filter_name if callable(filter_name) else filter_registry.get(filter_name)
 
 
+def register_sampler(name: str) -> Callable[[type[Any]], type[Any]]:
+    """Class decorator: offer a few-shot sampler as `fewshot_config: {sampler: name}`.
+
+    The class is a `ContextSampler` (`lm_eval.api.samplers`). It is made once per task with the
+    documents to draw from, seeded with `set_rnd(seed)`, and asked for examples with
+    `sample(n=…, eval_doc=…)`, document after document.
+    """
+    return sampler_registry.register(name)
+
+
+def get_sampler(name: str) -> type[Any]:
+    """Returns the few-shot sampler class of that name."""
+    return sampler_registry.get(name)
+
+
 def register_format(name: str) -> Callable[[type[Any]], type[Any]]:
     """Class decorator: offer a prompt format under this name."""
     return format_registry.register(name)
@@ -187,10 +237,15 @@ def register_aggregation(name: str, bootstrap: bool = False) -> Callable[[C], C]
     def decorate(function: C) -> C:
         aggregation_registry.register(name)(function)
         if bootstrap:
-            vars(function)["bootstrap"] = True
+            _resampled.add(function)
         return function
 
     return decorate
+
+
+def is_resampled(aggregation: Callable[..., Any]) -> bool:
+    """Returns whether an aggregation was registered with `bootstrap=True`."""
+    return aggregation in _resampled
 
 
 def get_aggregation(name: str) -> Callable[..., Any]:
@@ -235,6 +290,60 @@ def register_metric(
             metric_agg_registry.register(metric, owner=function)(get_aggregation(aggregation))
         if reduction is not None:
             metric_reduction_registry.register(metric, owner=function)(get_reduction(reduction))
+        return function
+
+    return decorate
+
+
+class Passthrough:
+    """Stands for a metric whose value is the item it is given.
+
+    Metrics computed from log-likelihoods, and those computed by their aggregation alone (BLEU), are
+    registered under one, so that `get_metric` knows their names.
+    """
+
+    def __init__(self, metric: str) -> None:
+        self.__name__ = f"{metric}_fn"
+
+    def __call__(self, items: Any) -> Any:
+        return items
+
+
+def register_likelihood_metric(
+    *,
+    metric: str,
+    output_type: str,
+    higher_is_better: bool | None = None,
+    aggregation: str | None = None,
+    needs: Iterable[Need] = (),
+) -> Callable[[C], C]:
+    """Decorator: offer a metric computed from log-likelihoods, for many documents at once.
+
+    The function gets one object of `lm_eval.metrics.documents`: `Choices` for the output type
+    `multiple_choice`, `Targets` for `loglikelihood`, `Texts` for `loglikelihood_rolling`. It
+    returns a list with one value per document, or None if the metric has no values there.
+    A metric of several output types is registered once for each.
+
+    Example::
+
+        @register_likelihood_metric(
+            metric="acc", output_type="multiple_choice", higher_is_better=True, aggregation="mean"
+        )
+        def acc(documents: Choices) -> list[float]:
+            return documents.hits(documents.likeliest)
+    """
+
+    def decorate(function: C) -> C:
+        computed = LikelihoodMetric(function, frozenset(needs))
+        likelihood_registries[output_type].register(metric, owner=function)(computed)
+        if metric_registry.peek(metric) is None:
+            metric_registry.register(metric, owner=function)(Passthrough(metric))
+        if higher_is_better is not None:
+            higher_is_better_registry.register(metric, owner=function)(higher_is_better)
+        types = dict.fromkeys((*(metric_output_registry.peek(metric) or ()), output_type))
+        metric_output_registry.register(metric, owner=function)(tuple(types))
+        if aggregation is not None:
+            metric_agg_registry.register(metric, owner=function)(get_aggregation(aggregation))
         return function
 
     return decorate

@@ -13,11 +13,11 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lm_eval._lazy import lazy_exports
 from lm_eval.api.instance import OUTPUT_TYPES, Instance, OutputType
-from lm_eval.api.registry import get_metric, get_metric_aggregation, is_higher_better
+from lm_eval.api.registry import Need, get_metric, get_metric_aggregation, is_higher_better
 from lm_eval.config.task import TASK_FIELDS, TaskConfig
 from lm_eval.data import Origin, as_dataset_dict, load_splits
 from lm_eval.data.fingerprint import describe_documents
@@ -26,15 +26,16 @@ from lm_eval.filters import build_filter_ensemble, build_pipelines
 from lm_eval.metrics import documents
 from lm_eval.metrics.aggregations import bits_per_byte, mean, weighted_perplexity
 
-if TYPE_CHECKING:
-    from lm_eval.tasks.configurable import ConfigurableTask as ConfigurableTask
-
 logger = logging.getLogger(__name__)
 
 ALL_OUTPUT_TYPES = list(OUTPUT_TYPES)
 
-# ConfigurableTask builds on this module, so it is looked up when first asked for.
-__getattr__, _ = lazy_exports(__name__, {"ConfigurableTask": "lm_eval.tasks.configurable"})
+_lazy, _ = lazy_exports(__name__, {"ConfigurableTask": "lm_eval.tasks.configurable"})
+
+
+def __getattr__(name: str) -> Any:
+    """Returns `ConfigurableTask`, which builds on this module and is imported on first use."""
+    return _lazy(name)
 
 
 class Task(abc.ABC):
@@ -44,10 +45,9 @@ class Task(abc.ABC):
     DATASET_PATH: str | None = None
     DATASET_NAME: str | None = None
     OUTPUT_TYPE: OutputType | None = None
-    #: How many documents had a gold answer that is none of their choices, when last scored.
-    gold_missing: int = 0
     #: Where the data set came from; None where the task's own code made it.
     data_origin: Origin | None = None
+    _gold_missing: int = 0
 
     def __init__(
         self,
@@ -216,14 +216,17 @@ class Task(abc.ABC):
         return self._instances or []
 
     def set_requests(self, requests: list[Instance] | None) -> None:
-        """Puts these requests in the place of those that `build_all_requests` made."""
+        """Replaces the requests; None discards them, as if none had been built."""
         self._instances = requests
 
     def with_requests(self, requests: list[Instance]) -> Task:
-        """Returns a shallow copy that holds these requests; the original keeps its own."""
-        other = copy.copy(self)
-        other.set_requests(requests)
-        return other
+        """Returns a shallow copy of the task that holds these requests; the original keeps its own.
+
+        The copy shares documents and configuration with the original.
+        """
+        made = copy.copy(self)
+        made.set_requests(requests)
+        return made
 
     def build_all_requests(
         self,
@@ -302,6 +305,19 @@ class Task(abc.ABC):
 
     # -- scores -------------------------------------------------------------------------------
 
+    @property
+    def gold_missing(self) -> int:
+        """How many documents, since `begin_scoring`, had a gold answer that is not a choice."""
+        return self._gold_missing
+
+    def needs(self, what: Need) -> bool:
+        """Whether a metric needs the choices' lengths in `tokens`, or `unconditional` answers."""
+        return what in documents.needs_of(self.aggregation())
+
+    def begin_scoring(self) -> None:
+        """Resets what is counted while documents are scored; called once per filter pipeline."""
+        self._gold_missing = 0
+
     def apply_filters(self) -> None:
         """Run every filter pipeline over the answers."""
         for pipeline in self._filters:
@@ -358,12 +374,12 @@ class Task(abc.ABC):
         self.process_results = lambda doc, results: {metric_name: metric(results)}  # type: ignore[method-assign]
         self.aggregation = lambda: {metric_name: aggregation}  # type: ignore[method-assign]
         self.higher_is_better = lambda: {metric_name: bool(is_higher_better(metric_name))}  # type: ignore[method-assign]
-        self._config.metric_list = [{"metric": metric_name}]
+        self.set_config("metric_list", [{"metric": metric_name}])
 
     def override_filters(self, pipelines: list[dict[str, Any]]) -> None:
         """Put these filter pipelines in the place of the task's own."""
         self._filters = build_pipelines(pipelines)
-        self._config.filter_list = pipelines
+        self.set_config("filter_list", pipelines)
 
     def override_metrics(self, names: Sequence[str]) -> None:
         """Report these metrics alone."""
@@ -394,7 +410,13 @@ class Task(abc.ABC):
         """Set a field, or merge into one that is a table."""
         if update:
             value = {**(getattr(self._config, key, None) or {}), **value}
-        setattr(self._config, key, value)
+        self._config[key] = value
+
+    def rename(self, name: str, alias: str | None = None) -> None:
+        """Gives the task another name; `alias` is what tables show, where that is to differ."""
+        self.config["task"] = name
+        if alias is not None:
+            self.config["task_alias"] = alias
 
     def dump_config(self) -> dict[str, Any]:
         return self.config.to_dict()

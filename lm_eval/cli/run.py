@@ -119,7 +119,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if run.verbosity is not None:
         setup_logging(run.verbosity)
     if len(run.task_list) == 1 and run.task_list[0] in LISTS:
-        return ls.print_names(LISTS[run.task_list[0]], run.include_path)
+        return ls.print_names(LISTS[run.task_list[0]], include_path=run.include_path)
     if run.log_samples and not run.output_path:
         raise ConfigError("--log_samples and --predict_only need --output_path to write to.")
     before = connection()

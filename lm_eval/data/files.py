@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import glob
 import gzip
 import json
 import lzma
@@ -55,10 +56,15 @@ def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path
             "`dataset_kwargs: {data_files: {test: FILE}}`."
         )
     kwargs = locate(kwargs, folder)
-    origin = Origin("files", path, name)
+    origin, searched = Origin("files", path, name), searched_folders(folder)
     plain = _plain_files(kwargs)
     if path == "parquet" and plain is not None:
-        return Splits(origin, {split: partial(read_parquet, f) for split, f in plain.items()})
+        return Splits(
+            origin,
+            {split: partial(_read_parquet, f, searched) for split, f in plain.items()},
+        )
+    for files in (plain or {}).values():
+        _check_there(files, searched)
     if path in ("json", "jsonl") and plain is not None:
         rows = {split: _quick_json(files) for split, files in plain.items()}
         if all(split is not None for split in rows.values()):
@@ -67,10 +73,33 @@ def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path
         return Splits.of(origin, load_dataset(_SYNONYMS.get(path, path), name, kwargs))
     except Exception as error:
         named = kwargs.get("data_files") or kwargs.get("data_dir")
+        missing = isinstance(error, FileNotFoundError) or _match_nothing(kwargs)
+        if missing and remote_file(kwargs) is None:
+            raise no_file(named, searched) from error
         reason = explain(error)
         if "zstd" in reason:
             reason += "; `pip install zstandard` helps"
         raise DataError(f"{named}: cannot be read as {path}: {reason}") from error
+
+
+def searched_folders(folder: Path | None) -> list[Path]:
+    """Returns where a relative path is looked for: beside the task file, and in this folder."""
+    return list(dict.fromkeys([*([folder] if folder is not None else []), Path.cwd()]))
+
+
+def _check_there(files: list[Path], searched: list[Path]) -> None:
+    for file in files:
+        try:
+            file.stat()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise no_file(file, () if file.is_absolute() else searched) from error
+        except OSError:
+            pass  # reading it will tell
+
+
+def _read_parquet(files: list[Path], searched: list[Path]) -> Any:
+    _check_there(files, searched)
+    return read_parquet(files)
 
 
 def locate(kwargs: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
@@ -96,10 +125,21 @@ def _locate(named: Any, folder: Path | None) -> Any:
 
 def remote_file(kwargs: Mapping[str, Any]) -> str | None:
     """A data file that is not on this machine, if there is one."""
+    return next((file for file in _named_files(kwargs) if file.startswith(_REMOTE)), None)
+
+
+def _named_files(kwargs: Mapping[str, Any]) -> list[str]:
+    """Every file or pattern that `data_files` names."""
     files = kwargs.get("data_files")
     named = files.values() if isinstance(files, Mapping) else [files]
     flat = [f for entry in named for f in (entry if isinstance(entry, (list, tuple)) else [entry])]
-    return next((str(file) for file in flat if str(file).startswith(_REMOTE)), None)
+    return [str(file) for file in flat]
+
+
+def _match_nothing(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a pattern among the data files matches no file."""
+    patterns = [file for file in _named_files(kwargs) if glob.has_magic(file)]
+    return any(not glob.glob(pattern, recursive=True) for pattern in patterns)  # noqa: PTH207
 
 
 def _plain_files(kwargs: Mapping[str, Any]) -> dict[str, list[Path]] | None:

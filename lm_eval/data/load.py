@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.data import hub
-from lm_eval.data.files import FORMATS, load_files, locate, remote_file
+from lm_eval.data.files import FORMATS, load_files, locate, remote_file, searched_folders
 from lm_eval.data.library import explain, load_dataset, load_from_disk
 from lm_eval.data.mirror import current_mirror, is_hub_name
 from lm_eval.data.splits import Origin, Splits
@@ -85,7 +85,10 @@ def _find(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | No
     if local is not None:
         return _local(local, path, name, locate(kwargs, folder))
     if not is_hub_name(path) and "://" not in path:
-        raise DataError(f"there is no folder {path}, and no data set can be called that.")
+        searched = ", ".join(map(str, searched_folders(folder)))
+        raise DataError(
+            f"there is no folder {path}, and no data set can be called that. Searched: {searched}."
+        )
     try:
         return hub.load_from_hub(path, name, kwargs)
     except DataError as error:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -115,6 +115,16 @@ class Mirror:
         origin = Origin("mirror", shown, name, _revision(config, kwargs.get("revision")))
         readers = {split: partial(read_parquet, parts) for split, parts in files.items()}
         return Splits(origin, readers)
+
+    def has(
+        self, path: str, name: str | None, kwargs: Mapping[str, Any], splits: Iterable[str]
+    ) -> bool:
+        """Returns whether the mirror has these splits of a data set; reads no rows."""
+        try:
+            found = self.find(path, name, kwargs)
+        except DataError:  # it has the data set, but not this config or revision
+            return False
+        return found is not None and all(split in found for split in splits)
 
     def _home(self, path: str) -> Path | None:
         """The folder of a data set. A name without its owner, as older tasks write it, is found

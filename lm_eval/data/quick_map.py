@@ -87,7 +87,9 @@ def _alike(made: Any, before: Any) -> bool:
 
 
 def quick(dataset: Any) -> Any:
-    """The same data set with the quick `map`."""
-    if type(dataset) is datasets.Dataset:
-        dataset.__class__ = QuickDataset
-    return dataset
+    """Returns the same rows with the quick `map`; the data set given stays as it is."""
+    if type(dataset) is not datasets.Dataset:
+        return dataset
+    made = QuickDataset.__new__(QuickDataset)
+    made.__dict__.update(dataset.__dict__)
+    return made

@@ -25,6 +25,12 @@ class _LikeDataset(Sequence[Doc]):
     @abc.abstractmethod
     def make_dataset(self) -> Any: ...
 
+    def keep_dataset(self) -> Any:
+        """Returns the `datasets.Dataset`, made on the first call and kept."""
+        if self.dataset is None:
+            self.dataset = self.make_dataset()
+        return self.dataset
+
     @property
     def features(self) -> dict[str, None]:
         """The column names, as keys: what code written for `datasets.Dataset` looks for."""
@@ -116,11 +122,7 @@ class TableRows(_LikeDataset):
 
 def as_dataset(split: Any) -> Any:
     """A real `datasets.Dataset`, which is what a task folder's `process_docs` is written for."""
-    if not isinstance(split, _LikeDataset):
-        return split
-    if split.dataset is None:
-        split.dataset = split.make_dataset()
-    return split.dataset
+    return split.keep_dataset() if isinstance(split, _LikeDataset) else split
 
 
 def without_library(split: Any) -> Any:
@@ -164,7 +166,7 @@ def columns_of(docs: Any) -> list[str]:
     return list(first) if isinstance(first, dict) else []
 
 
-def no_file(path: Path) -> DataError:
-    """A relative path was tried beside the task's file before: it has become absolute if found."""
-    tried = "" if path.is_absolute() else ", neither beside the task's file nor in this folder"
-    return DataError(f"there is no data file {path}{tried}.")
+def no_file(named: object, searched: Sequence[Path] = ()) -> DataError:
+    """Returns the error about a missing data file, with the folders that were searched for it."""
+    looked = f" Searched: {', '.join(map(str, searched))}." if searched else ""
+    return DataError(f"there is no data file {named}.{looked}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval.api.registry import register_aggregation
+from lm_eval.api.registry import Passthrough, register_aggregation, register_metric
 
 
 @register_aggregation("bypass")
@@ -109,6 +109,11 @@ def all_right(items: Sequence[tuple[Any, Any]]) -> list[int]:
 def acc_all(items: Sequence[tuple[Any, Any]]) -> float:
     """The share of questions (MultiRC) of which every answer was judged rightly."""
     return mean(all_right(items))
+
+
+register_metric(
+    metric="acc_all", higher_is_better=True, output_type="loglikelihood", aggregation="acc_all"
+)(Passthrough("acc_all"))
 
 
 def _exp(value: float) -> float:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lm_eval.api.instance import OUTPUT_TYPES
 from lm_eval.api.registry import (
     DEFAULT_METRIC_REGISTRY,
+    Passthrough,
     get_aggregation,
     get_metric,
     get_metric_aggregation,
     is_higher_better,
+    likelihood_registries,
     metric_agg_registry,
     metric_output_registry,
     metric_reduction_registry,
@@ -21,8 +24,7 @@ from lm_eval.config.task import TaskConfig
 from lm_eval.errors import ConfigError, EvalError, UnknownNameError, suggestion
 from lm_eval.metrics import aggregations, hf_evaluate
 from lm_eval.metrics.calling import Convention
-from lm_eval.metrics.documents import NATIVE
-from lm_eval.metrics.functions import PASSTHROUGHS
+from lm_eval.metrics.documents import is_computed
 from lm_eval.metrics.metric import Metric
 from lm_eval.metrics.reductions import find_reduction, take_first
 from lm_eval.metrics.translation import CORPUS_METRICS, require_sacrebleu
@@ -92,6 +94,11 @@ class TaskMetrics:
         return any(metric in chosen.metrics for chosen in self._all)
 
     @property
+    def names(self) -> list[str]:
+        """The names of all metrics, whichever pipeline reports them."""
+        return [name for chosen in self._all for name in chosen.metrics]
+
+    @property
     def aggregations(self) -> dict[str, Callable[..., Any]]:
         return {k: v for chosen in self._all for k, v in chosen.aggregations.items()}
 
@@ -144,7 +151,7 @@ def _choose(entry: Any, config: TaskConfig) -> Metric[Any, Any]:
     if config.process_results is not None:
         # The task's own function gives the values; the name need not be registered.
         return metric
-    if name not in NATIVE[config.output_type] or callable(given):
+    if callable(given) or not is_computed(name, config.output_type):
         metric.fn = _function(given, config.output_type, bool(entry.get("hf_evaluate")))
     metric.kwargs = {key: value for key, value in entry.items() if key not in _OWN_KEYS}
     metric.reduction = _reduction(entry.get("reduction"), given, metric, config.repeats)
@@ -196,16 +203,16 @@ def _reduction(
 def _check_fits(metric: Metric[Any, Any], output_type: str) -> None:
     """Refuse a metric that gets no value, or none its aggregation can use, from such answers."""
     name = metric.name
-    passthrough = metric.fn in PASSTHROUGHS
+    passthrough = isinstance(metric.fn, Passthrough)
     if output_type == "generate_until":
         fits = not (passthrough and metric.aggregation in _OF_NUMBERS)
     else:
-        fits = name in NATIVE[output_type] or (
+        fits = is_computed(name, output_type) or (
             not passthrough and output_type in _registered_for(metric)
         )
     if not fits and name != "bypass":
         known = metric_output_registry.get(name) if name in metric_output_registry else ()
-        fitting = sorted(NATIVE[output_type]) or _generation_metrics()
+        fitting = sorted(likelihood_registries.get(output_type, ())) or _generation_metrics()
         only = f", only from {' or '.join(known)}" if known else ""
         raise ConfigError(
             f"{name} cannot be had from output_type {output_type}{only}. "
@@ -217,7 +224,7 @@ def _registered_for(metric: Metric[Any, Any]) -> Sequence[str]:
     """The output types an author gave a metric; a function of a task folder is for any."""
     if metric.name in metric_output_registry and metric.fn is get_metric(metric.name):
         return metric_output_registry.get(metric.name)
-    return tuple(NATIVE)
+    return OUTPUT_TYPES
 
 
 def _generation_metrics() -> list[str]:

@@ -1,7 +1,9 @@
-"""The metrics a task file may name.
+"""The metrics that a task file may name, each with its registration.
 
-Most multiple-choice and likelihood metrics are computed together in `documents.py`, since they
-share the same numbers; their functions here only carry the name, aggregation and direction.
+A metric of generated text is a function of predictions and references (`register_metric`). A metric
+of log-likelihoods is a function of all documents at once (`register_likelihood_metric`); the order
+of these is the order in which their results are reported. BLEU, chrF and TER are computed by their
+aggregations, in `translation.py`.
 """
 
 from __future__ import annotations
@@ -9,66 +11,81 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from lm_eval.api.registry import register_metric
+import numpy as np
+
+from lm_eval.api.registry import register_likelihood_metric, register_metric
 
 # Aggregations and reductions are looked up by name below, so they must be registered first.
 from lm_eval.metrics import aggregations as _aggregations  # noqa: F401
 from lm_eval.metrics import classification as _classification  # noqa: F401
 from lm_eval.metrics import reductions as _reductions  # noqa: F401
-from lm_eval.metrics import translation as _translation  # noqa: F401
+from lm_eval.metrics.documents import Choices, Targets, Texts, softmax
 
-_LIKELIHOOD = ["loglikelihood", "multiple_choice"]
+_mean = partial(register_likelihood_metric, higher_is_better=True, aggregation="mean")
 
-#: Functions that only carry a name; the value comes from elsewhere, or is the pair itself.
-PASSTHROUGHS: set[Callable[..., Any]] = set()
-
-
-def _passthrough(name: str, better: bool, output: str | list[str], aggregation: str) -> None:
-    """Register a metric whose value `documents.py` already gives."""
-
-    def passthrough(items: Any) -> Any:
-        return items
-
-    passthrough.__name__ = f"{name}_fn"
-    PASSTHROUGHS.add(passthrough)
-    register_metric(
-        metric=name, higher_is_better=better, output_type=output, aggregation=aggregation
-    )(passthrough)
+# -- log-likelihoods --------------------------------------------------------------------------
 
 
-_passthrough("acc", True, _LIKELIHOOD, "mean")
-_passthrough("acc_norm", True, _LIKELIHOOD, "mean")
-_passthrough("acc_bytes", True, _LIKELIHOOD, "mean")
-_passthrough("acc_tokens", True, "multiple_choice", "mean")
-_passthrough("acc_mutual_info", True, "multiple_choice", "mean")
-_passthrough("acc_all", True, "loglikelihood", "acc_all")
-_passthrough("f1", True, "multiple_choice", "f1")
-_passthrough("mcc", True, "multiple_choice", "matthews_corrcoef")
-_passthrough("matthews_corrcoef", True, "multiple_choice", "matthews_corrcoef")
-_passthrough("brier_score", False, "multiple_choice", "brier_score")
-_passthrough("likelihood", True, "multiple_choice", "likelihood")
-_passthrough("logprob", True, _LIKELIHOOD, "mean")
-_passthrough("perplexity", False, "loglikelihood", "perplexity")
-_passthrough("word_perplexity", False, "loglikelihood_rolling", "weighted_perplexity")
-_passthrough("byte_perplexity", False, "loglikelihood_rolling", "weighted_perplexity")
-_passthrough("bits_per_byte", False, "loglikelihood_rolling", "bits_per_byte")
-_passthrough("bleu", True, "generate_until", "bleu")
-_passthrough("chrf", True, "generate_until", "chrf")
-_passthrough("chrf++", True, "generate_until", "chrf++")
-_passthrough("ter", False, "generate_until", "ter")
-
-
-@register_metric(
-    metric="bypass",
-    higher_is_better=True,
-    output_type=["loglikelihood", "multiple_choice", "generate_until"],
-    aggregation="bypass",
+@register_likelihood_metric(
+    metric="perplexity",
+    output_type="loglikelihood",
+    higher_is_better=False,
+    aggregation="perplexity",
 )
-def bypass(*args: Any, **kwargs: Any) -> None:
-    """Scores nothing."""
-    return
+def perplexity(targets: Targets) -> list[float]:
+    """The log-likelihood of the target; its aggregation makes a perplexity of all of them."""
+    return list(targets.loglikelihoods)
+
+
+@_mean(metric="acc", output_type="loglikelihood")
+def acc_of_target(targets: Targets) -> list[int]:
+    """1 where the target is what greedy decoding gives."""
+    return list(map(int, targets.greedy))
+
+
+@_mean(metric="acc", output_type="multiple_choice")
+def acc(documents: Choices) -> list[float]:
+    """1 where the likeliest choice is a gold answer."""
+    return documents.hits(documents.likeliest)
+
+
+def _pair(metric: str, aggregation: str) -> None:
+    """Registers a metric whose aggregation takes pairs of gold and predicted index."""
+
+    @register_likelihood_metric(
+        metric=metric,
+        output_type="multiple_choice",
+        higher_is_better=True,
+        aggregation=aggregation,
+    )
+    def pairs(documents: Choices) -> list[tuple[Any, int]]:
+        return list(zip(documents.golds, documents.likeliest.tolist(), strict=True))
+
+
+_pair("f1", "f1")
+_pair("mcc", "matthews_corrcoef")
+_pair("matthews_corrcoef", "matthews_corrcoef")
+
+
+@_mean(metric="acc_norm", output_type="multiple_choice")
+def acc_norm(documents: Choices) -> list[float]:
+    """Accuracy by log-likelihood per character of the choice."""
+    return documents.hits((documents.loglikelihoods / documents.characters).argmax(axis=1))
+
+
+@_mean(metric="acc_bytes", output_type="multiple_choice")
+def acc_bytes(documents: Choices) -> list[float]:
+    """Accuracy by log-likelihood per byte of the choice."""
+    return documents.hits((documents.loglikelihoods / documents.bytes).argmax(axis=1))
+
+
+@_mean(metric="acc_tokens", output_type="multiple_choice", needs=["tokens"])
+def acc_tokens(documents: Choices) -> list[float]:
+    """Accuracy by log-likelihood per token of the choice."""
+    return documents.hits((documents.loglikelihoods / documents.tokens).argmax(axis=1))
 
 
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -109,6 +126,104 @@ def exact_match(
 
 
 exact_match_hf_evaluate = exact_match  # as the published module calls it
+
+
+def _remover(pattern: str) -> Callable[[str], str]:
+    compiled = re.compile(pattern)
+    return lambda text: compiled.sub("", text)
+
+
+@register_likelihood_metric(metric="exact_match", output_type="multiple_choice")
+def exact_match_of_choices(documents: Choices) -> list[int]:
+    """1 where a gold answer is what greedy decoding gives."""
+    return [
+        int(any(said[i][1] for i in indices))
+        for indices, said in zip(documents.gold_indices, documents.answers, strict=True)
+    ]
+
+
+@register_likelihood_metric(
+    metric="brier_score",
+    output_type="multiple_choice",
+    higher_is_better=False,
+    aggregation="brier_score",
+)
+def brier_score(documents: Choices) -> list[tuple[Any, Any]]:
+    """The gold answer and the probabilities of the choices, for the aggregation."""
+    return list(zip(documents.golds, softmax(documents.loglikelihoods), strict=True))
+
+
+@register_likelihood_metric(
+    metric="likelihood",
+    output_type="multiple_choice",
+    higher_is_better=True,
+    aggregation="likelihood",
+)
+def likelihood(documents: Choices) -> list[tuple[Any, Any]]:
+    """The gold answer and the log-likelihoods of the choices, for the aggregation."""
+    rows = map(tuple, documents.loglikelihoods.tolist())
+    return list(zip(documents.golds, rows, strict=True))
+
+
+@_mean(metric="logprob", output_type="loglikelihood")
+def logprob_of_target(targets: Targets) -> list[float]:
+    """The log-likelihood of the target."""
+    return list(targets.loglikelihoods)
+
+
+@_mean(metric="logprob", output_type="multiple_choice")
+def logprob(documents: Choices) -> list[float]:
+    """The log-likelihood of the gold answer, or of all gold answers together."""
+    return [
+        float(np.logaddexp.reduce(row[indices], initial=-np.inf))
+        for indices, row in zip(documents.gold_indices, documents.loglikelihoods, strict=True)
+    ]
+
+
+@_mean(metric="acc_mutual_info", output_type="multiple_choice", needs=["unconditional"])
+def acc_mutual_info(documents: Choices) -> list[float] | None:
+    """Accuracy by how much likelier the question makes the choice."""
+    if documents.unconditional is None:
+        return None
+    gain = documents.loglikelihoods - documents.unconditional
+    return documents.hits(gain.argmax(axis=1))
+
+
+_of_text = partial(
+    register_likelihood_metric, output_type="loglikelihood_rolling", higher_is_better=False
+)
+
+
+@_of_text(metric="word_perplexity", aggregation="weighted_perplexity")
+def word_perplexity(texts: Texts) -> list[tuple[float, int]]:
+    """The log-likelihood of the text and its words, for the aggregation."""
+    return list(zip(texts.loglikelihoods, texts.words, strict=True))
+
+
+@_of_text(metric="byte_perplexity", aggregation="weighted_perplexity")
+def byte_perplexity(texts: Texts) -> list[tuple[float, int]]:
+    """The log-likelihood of the text and its bytes, for the aggregation."""
+    return list(zip(texts.loglikelihoods, texts.bytes, strict=True))
+
+
+@_of_text(metric="bits_per_byte", aggregation="bits_per_byte")
+def bits_per_byte(texts: Texts) -> list[tuple[float, int]]:
+    """The log-likelihood of the text and its bytes, for the aggregation."""
+    return list(zip(texts.loglikelihoods, texts.bytes, strict=True))
+
+
+# -- generated text ---------------------------------------------------------------------------
+
+
+@register_metric(
+    metric="bypass",
+    higher_is_better=True,
+    output_type=["loglikelihood", "multiple_choice", "generate_until"],
+    aggregation="bypass",
+)
+def bypass(*args: Any, **kwargs: Any) -> None:
+    """Scores nothing."""
+    return
 
 
 @register_metric(
@@ -157,8 +272,3 @@ def metric_max_over_ground_truths(
 ) -> float:
     """The best score of a prediction against several right answers."""
     return max(metric_fn(prediction, truth) for truth in ground_truths)
-
-
-def _remover(pattern: str) -> Callable[[str], str]:
-    compiled = re.compile(pattern)
-    return lambda text: compiled.sub("", text)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval.api.registry import register_aggregation
+from lm_eval.api.registry import Passthrough, register_aggregation, register_metric
 from lm_eval.errors import ConfigError
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -47,6 +47,7 @@ class CorpusMetric:
     name: str
     make: Callable[[], Any]
     of_sums: Callable[[Array], Array]
+    higher_is_better: bool = True
 
     def columns(self, items: Items) -> Array:
         """What there is to count in each document: `[documents, k]`."""
@@ -121,7 +122,7 @@ def ter_of_sums(sums: Array) -> Array:
 BLEU = CorpusMetric("bleu", _bleu, bleu_of_sums)
 CHRF = CorpusMetric("chrf", partial(_chrf, 0), chrf_of_sums)
 CHRF_WORDS = CorpusMetric("chrf++", partial(_chrf, 2), chrf_of_sums)
-TER = CorpusMetric("ter", _ter, ter_of_sums)
+TER = CorpusMetric("ter", _ter, ter_of_sums, higher_is_better=False)
 
 
 @register_aggregation("bleu")
@@ -155,3 +156,11 @@ CORPUS_METRICS: dict[Callable[..., Any], CorpusMetric] = {
     chrfpp: CHRF_WORDS,
     ter: TER,
 }
+
+for _metric in CORPUS_METRICS.values():
+    register_metric(
+        metric=_metric.name,
+        higher_is_better=_metric.higher_is_better,
+        output_type="generate_until",
+        aggregation=_metric.name,
+    )(Passthrough(_metric.name))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lm_eval.api.registry import is_resampled
 from lm_eval.metrics import aggregations, classification, translation
 from lm_eval.stats.bootstrap import (
     OfSums,
@@ -122,7 +123,7 @@ def standard_error(
         return bootstrap_of_sums(summed, of_sums, bootstrap_iters) if len(summed) > 1 else math.nan
     if aggregation is aggregations.median and clusters is None:
         return bootstrap_median(items, bootstrap_iters)
-    if aggregation is aggregations.median or getattr(aggregation, "bootstrap", False):
+    if aggregation is aggregations.median or is_resampled(aggregation):
         return _one_by_one(aggregation, items, bootstrap_iters, clusters)
     return None
 

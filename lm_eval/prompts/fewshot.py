@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from random import Random
 from typing import Any
 
-from lm_eval.errors import ConfigError, suggestion
+from lm_eval.api.registry import register_sampler, sampler_registry
+from lm_eval.errors import ConfigError
 
 Doc = Any
 
 
+@register_sampler("default")
 class ContextSampler:
     """Draws at random. One seed, one sequence of draws: document after document."""
 
@@ -81,6 +83,7 @@ class ContextSampler:
             )
 
 
+@register_sampler("first_n")
 class FirstNSampler(ContextSampler):
     """The first examples in order, as benchmarks with canonical shots have them."""
 
@@ -113,16 +116,26 @@ def without_question(
     return kept + spare.sample(others, len(drawn) - len(kept))
 
 
-SAMPLER_REGISTRY: dict[str, type[ContextSampler]] = {
-    "default": ContextSampler,
-    "first_n": FirstNSampler,
-}
+class _Samplers(MutableMapping[str, type[Any]]):
+    """The registered samplers as a mapping, as task folders know `SAMPLER_REGISTRY`."""
+
+    def __getitem__(self, name: str) -> type[Any]:
+        return sampler_registry.get(name)
+
+    def __setitem__(self, name: str, sampler: type[Any]) -> None:
+        sampler_registry.register(name)(sampler)
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a registered few-shot sampler cannot be removed.")
+
+    def __contains__(self, name: object) -> bool:
+        return name in sampler_registry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sampler_registry)
+
+    def __len__(self) -> int:
+        return len(sampler_registry)
 
 
-def get_sampler(name: str) -> type[ContextSampler]:
-    if name not in SAMPLER_REGISTRY:
-        raise ConfigError(
-            f"unknown few-shot sampler {name!r}.{suggestion(name, SAMPLER_REGISTRY)} "
-            f"Known samplers: {', '.join(SAMPLER_REGISTRY)}."
-        )
-    return SAMPLER_REGISTRY[name]
+SAMPLER_REGISTRY = _Samplers()

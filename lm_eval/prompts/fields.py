@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from lm_eval.errors import ConfigError, DataError, suggestion
-from lm_eval.prompts.template import apply_template
+from lm_eval.prompts.template import apply_template, renders_none
 
 Doc = Mapping[str, Any]
 
@@ -86,6 +86,25 @@ def column_or_template(doc: Any, spec: str | None) -> Any:
     if not spec:
         return None
     return doc[spec] if spec in doc else apply_template(spec, doc)
+
+
+def none_in(doc: Any, spec: Any, value: Any) -> str | None:
+    """Returns what is None in a field of a document, for validation; None if nothing is.
+
+    `value` is what the field gave. A template may have given text that holds the word `None`.
+    """
+    if value is None or (isinstance(value, list) and None in value):
+        return f"gives {value!r}" + (f" (column {spec!r})" if _is_column(doc, spec) else "")
+    if isinstance(spec, str) and not _is_column(doc, spec) and renders_none(spec, doc):
+        empty = [name for name, held in doc.items() if held is None and name in spec]
+        named = f" ({', '.join(empty)} is None in this document)" if empty else ""
+        return f"writes the word None{named}, by the template {spec!r}"
+    written: str | None = spec.none_in(doc) if hasattr(spec, "none_in") else None
+    return written
+
+
+def _is_column(doc: Any, spec: Any) -> bool:
+    return isinstance(spec, str) and isinstance(doc, Mapping) and spec in doc
 
 
 def _literal(text: str, template: str, columns: Collection[str]) -> Any:

@@ -24,7 +24,7 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 
 from lm_eval.errors import ConfigError, DataError, UnknownNameError, suggestion
-from lm_eval.prompts.template import apply_template, env
+from lm_eval.prompts.template import apply_template, env, renders_none
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,14 @@ class Prompt:
 
     def parts(self, doc: Doc) -> list[str]:
         """The question and the answer; fewer where the template has nothing to ask here."""
+        return _split(apply_template(self.jinja, self._known(doc)))
+
+    def _known(self, doc: Doc) -> dict[str, Any]:
+        """What the template may refer to."""
         known = {**_guarded(doc), _DRAW: self._draw(doc)}
         if self.answer_choices is not None:
             known["answer_choices"] = [_guard(choice) for choice in self.choices(doc)]
-        return _split(apply_template(self.jinja, known))
+        return known
 
     def text(self, doc: Doc) -> str:
         return self._both(doc)[0]
@@ -102,6 +106,12 @@ class _Reader:
 
     def __call__(self, doc: Doc) -> Any:
         return self.read(self.prompt, doc)
+
+    def none_in(self, doc: Doc) -> str | None:
+        """Says so where the template writes the word `None` for a document."""
+        if not renders_none(self.prompt.jinja, self.prompt._known(doc)):
+            return None
+        return f"writes the word None, by the prompt {self.prompt.name!r}"
 
     def __str__(self) -> str:
         part = self.read.__name__
@@ -159,10 +169,22 @@ class _Asked:
 
 
 def fan_out(values: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
-    """What `use_prompt` is to be for each of the prompts it stands for, by the prompt's name."""
+    """What `use_prompt` is to be for each of the prompts it stands for, by the prompt's name.
+
+    Logs one warning that names the prompts of a pattern which do not fit the output type.
+    """
     if values.get("use_prompt") is None:
         return {}
-    found = find_prompts(values, folder)
+    found, skipped = _fitting(values, folder)
+    if skipped:
+        logger.warning(
+            "use_prompt: %r: %d of %d prompts have no choices to rank and are skipped, as the "
+            "output type is multiple_choice: %s.",
+            values["use_prompt"],
+            len(skipped),
+            len(skipped) + len(found),
+            ", ".join(repr(prompt.name) for prompt in skipped),
+        )
     source, _ = _source_and_name(values["use_prompt"])
     return {prompt.name: f"{source}:{prompt.name}" for prompt in found}
 
@@ -170,19 +192,33 @@ def fan_out(values: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
 def find_prompts(values: Mapping[str, Any], folder: Path | None = None) -> list[Prompt]:
     """The prompts that `use_prompt` stands for: `name`, `promptsource:name` or a path before it.
 
-    The name may be a pattern. `folder` is where the task file lies; paths may be relative to it.
+    The name may be a pattern, which leaves out prompts that do not fit the task's output type.
+    `folder` is where the task file lies; paths may be relative to it.
+    """
+    return _fitting(values, folder)[0]
+
+
+def _fitting(values: Mapping[str, Any], folder: Path | None) -> tuple[list[Prompt], list[Prompt]]:
+    """The prompts that `use_prompt` stands for, and those a pattern matches in vain.
+
+    An exact name is taken whether it fits or not: `apply_prompt` refuses one that does not. So is
+    a pattern of which nothing fits.
     """
     source, wanted = _source_and_name(values["use_prompt"])
     prompts = _prompts_of(source, values, folder)
     exact = [prompt for prompt in prompts if prompt.name == wanted]
     found = exact or [p for p in prompts if fnmatch.fnmatchcase(p.name, wanted)]
+    if not exact and values.get("output_type") == "multiple_choice":
+        ranked = [prompt for prompt in found if prompt.answer_choices is not None]
+        if ranked:
+            return ranked, [prompt for prompt in found if prompt.answer_choices is None]
     if not found:
         names = [prompt.name for prompt in prompts]
         raise UnknownNameError(
             f"use_prompt: there is no prompt {wanted!r}.{suggestion(wanted, names)} "
             f"There are: {', '.join(names)}."
         )
-    return found
+    return found, []
 
 
 def _source_and_name(spec: Any) -> tuple[str, str]:
@@ -201,7 +237,7 @@ def _prompts_of(source: str, values: Mapping[str, Any], folder: Path | None) -> 
         return read_templates(_file_for(template_folder(), values))
     path = (folder or Path()) / Path(source).expanduser()
     if path.is_dir():
-        return read_templates(_file_for(path, values))
+        return read_templates(_file_for(_templates_in(path), values))
     if path.suffix in (".yaml", ".yml"):
         return read_templates(path)
     raise ConfigError(
@@ -214,7 +250,7 @@ def template_folder() -> Path:
     """Where PromptSource's templates lie: as set, or inside the installed package."""
     setting = os.environ.get(SETTING)
     if setting:
-        return Path(setting).expanduser()
+        return _templates_in(Path(setting).expanduser())
     package = importlib.util.find_spec("promptsource")
     for place in package.submodule_search_locations or () if package else ():
         if (Path(place) / "templates").is_dir():
@@ -223,6 +259,12 @@ def template_folder() -> Path:
         f"use_prompt: PromptSource's templates are not here. Set {SETTING} to a folder of them, "
         "install the package promptsource, or name a folder: `use_prompt: path/to/templates:NAME`."
     )
+
+
+def _templates_in(folder: Path) -> Path:
+    """Returns the folder of templates: the one given, or `templates/` inside it."""
+    inside = folder / "templates"
+    return inside if inside.is_dir() else folder
 
 
 def _file_for(root: Path, values: Mapping[str, Any]) -> Path:

@@ -63,6 +63,31 @@ def apply_template(template: str, doc: Mapping[str, Any]) -> str:
         ) from error
 
 
+class _NoneRenderedError(Exception):
+    """An expression of a template gave None where text is to stand."""
+
+
+def _refuse_none(value: Any) -> Any:
+    if value is None or (isinstance(value, (list, tuple)) and None in value):
+        raise _NoneRenderedError
+    return value
+
+
+_strict_env = env.overlay(finalize=_refuse_none)
+
+
+def renders_none(template: str, doc: Mapping[str, Any]) -> bool:
+    """Returns whether a template writes `None`, alone or in a list, for a document.
+
+    Only for templates that `apply_template` can fill in from this document.
+    """
+    try:
+        _strict_env.from_string(template).render(doc)
+    except _NoneRenderedError:
+        return True
+    return False
+
+
 def _end(error: Exception) -> str:
     """A message without its full stop: the sentence goes on."""
     return str(error).rstrip(".")

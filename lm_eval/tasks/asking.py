@@ -1,56 +1,30 @@
-"""What a model is asked about a document: the arguments of its requests, checked before they go."""
+"""The arguments of a document's requests, checked before they go to a model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from lm_eval.errors import DataError
 
-if TYPE_CHECKING:
-    from lm_eval.tasks.configurable import ConfigurableTask
+
+def scored_text(target: Any) -> str:
+    """Returns the target of a document, which must be text to be scored."""
+    if not isinstance(target, str):
+        raise DataError(f"doc_to_target gave {target!r}; what is to be scored must be text.")
+    return target
 
 
-def target(task: ConfigurableTask, doc: Any) -> str:
-    """The text to be scored, where it is one."""
-    found = task.doc_to_target(doc)
-    if not isinstance(found, str):
-        raise DataError(f"doc_to_target gave {found!r}; what is to be scored must be text.")
-    return found
-
-
-def choices(
-    task: ConfigurableTask, doc: Any, ctx: Any, apply_chat_template: bool
-) -> list[tuple[str, str]]:
-    """Context and continuation of every choice; for `acc_mutual_info` each choice alone too."""
-    offered = task.doc_to_choice(doc)
+def check_choices(offered: Any) -> None:
+    """Refuses choices that a model cannot be asked about."""
     if not offered:
         raise DataError(f"doc_to_choice gave nothing to choose from: {offered!r}.")
     if None in offered:
         raise DataError(f"doc_to_choice gave a choice that is nothing: {offered!r}.")
-    _check_gold(task, doc, len(offered))
-    delimiter = task.config.target_delimiter
-    prefix = task.config.gen_prefix
-    if apply_chat_template and (not prefix or prefix[-1].isspace()):
-        delimiter = ""
-    if task.multiple_input:
-        continuation = f"{delimiter}{task.doc_to_target(doc)}"
-        pairs = [(context, continuation) for context in ctx]
-    else:
-        pairs = [(ctx, f"{delimiter}{choice}") for choice in offered]
-    if task.scores_metric("acc_mutual_info"):
-        pairs += [("", f"{delimiter}{choice}") for choice in offered]
-    return pairs
 
 
-def _check_gold(task: ConfigurableTask, doc: Any, count: int) -> None:
-    """Refuse a gold answer that no choice can be, before anything is asked.
-
-    Where nothing is scored, or by the task's own code, the gold answer may be anything.
-    """
-    if task.config.process_results is not None or task.scores_metric("bypass"):
-        return
-    field = "doc_to_text" if task.multiple_input else "doc_to_target"
-    gold = getattr(task, field)(doc)
+def check_gold(gold: Any, count: int, field: str) -> None:
+    """Refuses a gold answer, given by `field`, that none of `count` choices can be."""
     for index in gold if isinstance(gold, list) else [gold]:
         if not isinstance(index, (int, str)) and not hasattr(index, "__index__"):
             raise DataError(
@@ -63,11 +37,25 @@ def _check_gold(task: ConfigurableTask, doc: Any, count: int) -> None:
             )
 
 
-def media(task: ConfigurableTask, doc: Any) -> tuple[dict[str, Any], ...]:
-    """Pictures and sounds that go with the text."""
-    found = {}
-    if task.config.doc_to_image:
-        found["visual"] = task.doc_to_image(doc)
-    if task.config.doc_to_audio:
-        found["audio"] = task.doc_to_audio(doc)
-    return (found,) if found else ()
+def pairs_of_choices(
+    context: str, offered: Sequence[Any], delimiter: str, unconditional: bool
+) -> list[tuple[str, str]]:
+    """Returns context and continuation of every choice.
+
+    With `unconditional`, the same continuations follow once more with an empty context.
+    """
+    continuations = [f"{delimiter}{choice}" for choice in offered]
+    pairs = [(context, continuation) for continuation in continuations]
+    return pairs + [("", continuation) for continuation in continuations if unconditional]
+
+
+def pairs_of_inputs(
+    contexts: Sequence[str],
+    target: Any,
+    offered: Sequence[Any],
+    delimiter: str,
+    unconditional: bool,
+) -> list[tuple[str, str]]:
+    """Returns one pair for every context, all continued by `target`; see `pairs_of_choices`."""
+    pairs = [(context, f"{delimiter}{target}") for context in contexts]
+    return pairs + [("", f"{delimiter}{choice}") for choice in offered if unconditional]

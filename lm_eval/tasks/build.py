@@ -16,6 +16,7 @@ from lm_eval.api.registry import (
     filter_registry,
     metric_registry,
     reduction_registry,
+    sampler_registry,
 )
 from lm_eval.api.task import Task
 from lm_eval.config.functions import resolve_functions, run_modules_that_register
@@ -156,11 +157,9 @@ class Builder:
         """Give a task whose name is taken another; the table goes on showing its own."""
         if task.task_name not in self._taken:
             return
-        task.config.task_alias = task.config.task_alias or task.task_name
         numbered = (f"{name}_{number}" for number in itertools.count(2))
-        task.config.task = next(
-            n for n in (name, *itertools.islice(numbered, 99)) if n not in self._taken
-        )
+        free = next(n for n in (name, *itertools.islice(numbered, 99)) if n not in self._taken)
+        task.rename(free, alias=task.config.task_alias or task.task_name)
 
     # -- tasks --------------------------------------------------------------------------------
 
@@ -305,7 +304,7 @@ def _slug(name: str) -> str:
 
 
 def _unregistered(values: Mapping[str, Any]) -> set[str]:
-    """The filters and metrics, and what goes with them, that nobody has registered yet."""
+    """The filters, metrics and samplers that are named and not registered yet."""
     used: list[tuple[Any, Any]] = []
     pipelines = [p for p in values.get("filter_list") or () if isinstance(p, Mapping)]
     for holder in (values, *pipelines):
@@ -318,6 +317,9 @@ def _unregistered(values: Mapping[str, Any]) -> set[str]:
         for step in pipeline.get("filter") or ():
             if isinstance(step, Mapping):
                 used.append((step.get("function"), filter_registry))
+    shots = values.get("fewshot_config")
+    if isinstance(shots, Mapping):
+        used.append((shots.get("sampler"), sampler_registry))
     return {name for name, known in used if isinstance(name, str) and name not in known}
 
 
@@ -342,5 +344,5 @@ def _python_task(make: Any, values: dict[str, Any]) -> Task:
     # The class stands in its own configuration, where those written for the published harness
     # remove it.
     task: Task = make(config={**values, "class": make}) if takes_config else make()
-    task.config.task = values["task"]
+    task.rename(values["task"])
     return task

@@ -18,8 +18,10 @@ from lm_eval.api.registry import (
     format_registry,
     metric_registry,
     reduction_registry,
+    sampler_registry,
 )
 from lm_eval.config.functions import FunctionRef, modules_mentioning
+from lm_eval.config.generation import misspelt
 from lm_eval.config.group import AggMetricConfig, GroupConfig
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
@@ -27,7 +29,6 @@ from lm_eval.config.yaml_file import YamlFile
 from lm_eval.errors import ConfigError, at, suggestion
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
-from lm_eval.prompts.fewshot import SAMPLER_REGISTRY
 from lm_eval.prompts.formats import declared
 from lm_eval.prompts.template import env
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
@@ -121,6 +122,7 @@ class _Checker:
         for key in _TEMPLATES:
             self._template(file.where(key), key, values.get(key))
         self._fewshot(file, values.get("fewshot_config"))
+        self._generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
         own = "process_results" in values
         for number, entry in enumerate(_items(values.get("metric_list"))):
             self._metric(file.where(f"metric_list[{number}]"), entry, own)
@@ -151,7 +153,12 @@ class _Checker:
                 self._type(where, f"fewshot_config.{key}", value, known[key])
         sampler = given.get("sampler", "default")
         if isinstance(sampler, str):
-            self._name(where, "few-shot sampler", sampler, SAMPLER_REGISTRY)
+            self._name(where, "few-shot sampler", sampler, sampler_registry)
+
+    def _generation(self, where: str, given: Any) -> None:
+        for name in given if isinstance(given, Mapping) else ():
+            if problem := misspelt([name]):
+                self._say(where, f"generation_kwargs: {problem}")
 
     def _metric(self, where: str, entry: Any, own: bool) -> None:
         """Check an entry of a metric_list; where a task scores by itself (`own`) any name does."""
@@ -213,6 +220,8 @@ class _Checker:
             elif key not in field_types(TaskConfig) and key not in _BESIDE:
                 close = suggestion(key, [*known, *field_types(TaskConfig)])
                 self._say(where, f"unknown key {key!r}.{close}")
+        if file.values is values:  # of a group written out in place, its member entry tells
+            self._generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
         for number, member in enumerate(_items(values.get("task"))):
             where = file.where(f"task[{number}]") if top else file.where("task")
             self._member(name, file, where, member, chain)
@@ -225,6 +234,7 @@ class _Checker:
         if not isinstance(spec, Mapping) or not ("task" in spec or "group" in spec):
             self._say(where, f"a member is a name, or has a `task` or `group` key: {member!r}.")
             return
+        self._generation(where, spec.get("generation_kwargs"))
         name = str(spec.get("group", spec.get("task")))
         base, mark, format_name = name.rpartition("@")
         if mark and name not in self.index:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
+from lm_eval.api.registry import Need
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.data import (
@@ -20,11 +21,16 @@ from lm_eval.data import (
     load_splits,
     process_split,
 )
-from lm_eval.errors import ConfigError, DataError, EvalError, ModelError, suggestion, whence
+from lm_eval.errors import ConfigError, DataError, EvalError, suggestion, whence
 from lm_eval.filters import build_pipelines
 from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
-from lm_eval.metrics.chosen import TaskMetrics, choose_for_pipelines, choose_metrics
+from lm_eval.metrics.chosen import (
+    ChosenMetrics,
+    TaskMetrics,
+    choose_for_pipelines,
+    choose_metrics,
+)
 from lm_eval.prompts import fields
 from lm_eval.prompts.fewshot import ContextSampler
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
@@ -85,7 +91,7 @@ class ConfigurableTask(Task):
         if self.CONFIG is not None:
             settled = copy.copy(self.CONFIG)
             for key, value in (config or {}).items():
-                setattr(settled, key, value)
+                settled[key] = value
             return settled
         if config is None:
             raise ConfigError(
@@ -306,25 +312,67 @@ class ConfigurableTask(Task):
     def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> list[Instance] | Instance:
         apply_chat_template = kwargs.pop("apply_chat_template", False)
         kwargs.pop("chat_template", None)
-        media = asking.media(self, doc)
+        media = self._media(doc)
         if self.OUTPUT_TYPE == "multiple_choice":
-            pairs = asking.choices(self, doc, ctx, apply_chat_template)
+            pairs = self._choice_pairs(doc, ctx, apply_chat_template)
             return [
                 Instance("loglikelihood", doc, pair + media, idx, **kwargs)
                 for idx, pair in enumerate(pairs)
             ]
         arguments: tuple[Any, ...]
         if self.OUTPUT_TYPE == "loglikelihood":
-            arguments = (ctx, asking.target(self, doc))
+            arguments = (ctx, asking.scored_text(self.doc_to_target(doc)))
         elif self.OUTPUT_TYPE == "loglikelihood_rolling":
-            arguments = (asking.target(self, doc),)
+            arguments = (asking.scored_text(self.doc_to_target(doc)),)
         else:
             arguments = (ctx, copy.deepcopy(self.config.generation_kwargs))
         return Instance(self.OUTPUT_TYPE or "generate_until", doc, arguments + media, 0, **kwargs)
 
+    def _choice_pairs(self, doc: Any, ctx: Any, apply_chat_template: bool) -> list[tuple[str, str]]:
+        """Context and continuation of every choice of a document."""
+        offered = self.doc_to_choice(doc)
+        asking.check_choices(offered)
+        # Where nothing is scored, or by the task's own code, the gold answer may be anything.
+        if self.config.process_results is None and not self.scores_metric("bypass"):
+            asking.check_gold(self._stated_gold(doc), len(offered), self._gold_field)
+        delimiter, prefix = self.config.target_delimiter, self.config.gen_prefix
+        if apply_chat_template and (not prefix or prefix[-1].isspace()):
+            delimiter = ""
+        unconditional = self.needs("unconditional")
+        if self.multiple_input:
+            target = self.doc_to_target(doc)
+            return asking.pairs_of_inputs(ctx, target, offered, delimiter, unconditional)
+        return asking.pairs_of_choices(ctx, offered, delimiter, unconditional)
+
+    @property
+    def _gold_field(self) -> str:
+        """The field that gives the gold answer: where the choices are the inputs, doc_to_text."""
+        return "doc_to_text" if self.multiple_input else "doc_to_target"
+
+    def _stated_gold(self, doc: Any) -> Any:
+        """The gold answer as the document gives it: a choice, or the number of one."""
+        return self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
+
+    def choices_and_gold(self, doc: Any) -> tuple[list[str], Any]:
+        """Returns a document's choices, and the index (or indices) of the right one."""
+        choices = self.doc_to_choice(doc)
+        return choices, documents.gold_index(self._stated_gold(doc), choices)
+
+    def _media(self, doc: Any) -> tuple[dict[str, Any], ...]:
+        """Pictures and sounds that go with the text."""
+        found = {}
+        if self.config.doc_to_image:
+            found["visual"] = self.doc_to_image(doc)
+        if self.config.doc_to_audio:
+            found["audio"] = self.doc_to_audio(doc)
+        return (found,) if found else ()
+
     def scores_metric(self, name: str) -> bool:
         """Whether a metric is among those that the task is scored by."""
         return self._metrics.wants(name)
+
+    def needs(self, what: Need) -> bool:
+        return what in documents.needs_of(self._metrics.names)
 
     # -- scores -------------------------------------------------------------------------------
 
@@ -332,16 +380,50 @@ class ConfigurableTask(Task):
         if callable(self.config.process_results):
             scored: dict[str, Any] = self.config.process_results(doc, results)
             return scored
-        return scorer.score_document(self, self._metrics.shared, doc, results)
+        return self._score(self._metrics.shared, doc, results)
 
     def score_document(
         self, pipeline: str, doc: Any, answers: Any, tokens: Sequence[int] | None = None
     ) -> dict[str, Any]:
         if not self._scores_by_itself:
-            return scorer.score_document(self, self._metrics.of(pipeline), doc, answers, tokens)
+            return self._score(self._metrics.of(pipeline), doc, answers, tokens)
         values = super().score_document(pipeline, doc, answers)
         own = self._metrics.own.get(pipeline)
         return values if own is None else documents.only(own.metrics, values)
+
+    def _score(
+        self,
+        metrics: ChosenMetrics,
+        doc: Any,
+        answers: Any,
+        tokens: Sequence[int] | None = None,
+    ) -> dict[str, Any]:
+        """One document's values; `tokens` are the lengths of its choices, where they are known."""
+        if self.OUTPUT_TYPE == "generate_until":
+            answer = answers[0]
+            gold = self._gold_text(doc, answer, "bypass" in metrics.metrics)
+            return scorer.score_generation(metrics, gold, answer, bool(self.multiple_target))
+        answers = scorer.first_repeats(answers)
+        if self.OUTPUT_TYPE == "loglikelihood":
+            return scorer.score_loglikelihood(metrics, answers[0])
+        if self.OUTPUT_TYPE == "loglikelihood_rolling":
+            text = self.doc_to_target(doc)
+            words, size = self.count_words(text), self.count_bytes(text)
+            return scorer.score_rolling(metrics, answers[0], words, size)
+        choices, gold = self.choices_and_gold(doc)
+        self._gold_missing += documents.is_missing(gold)
+        return scorer.score_choice(metrics, answers, choices, gold, tokens)
+
+    def _gold_text(self, doc: Any, answer: Any, unscored: bool) -> Any:
+        """The gold answer that a generated text is compared with, as text if the answer is."""
+        gold = self.doc_to_target(doc)
+        if self.has_choices:
+            return self.doc_to_choice(doc)[gold]
+        if self.multiple_target:
+            return list(gold)
+        if type(gold) is not type(answer) and not (isinstance(answer, list) or unscored):
+            return type(answer)(gold)
+        return gold
 
     def score_documents(
         self, pipeline: str, asked: Sequence[Sequence[Instance]]
@@ -351,11 +433,40 @@ class ConfigurableTask(Task):
         if self.OUTPUT_TYPE != "multiple_choice" or own_functions or self._scores_by_itself:
             return None
         try:
-            return scorer.score_choices(self, metrics, asked, pipeline)
-        except ModelError:
-            raise
-        except Exception:  # document by document it will be known which one it is
+            docs = [requests[0].doc for requests in asked]
+            choices, golds = self._all_choices_and_golds(docs)
+            columns = scorer.score_choices(metrics, asked, pipeline, choices, golds)
+        except scorer.NotTogetherError as reason:
+            logger.warning("%s: scoring document by document: %s", self.task_name, reason)
             return None
+        self._gold_missing += sum(map(documents.is_missing, golds))
+        return columns
+
+    def _all_choices_and_golds(self, docs: Sequence[Any]) -> tuple[list[list[str]], list[Any]]:
+        """`choices_and_gold` of many documents.
+
+        Raises `NotTogetherError` where one of them cannot be read: scoring them one by one tells
+        which.
+        """
+        choices = self._every("doc_to_choice", docs)
+        stated = self._every(self._gold_field, docs)
+        try:
+            return choices, list(map(documents.gold_index, stated, choices))
+        except (EvalError, TypeError, AttributeError) as error:  # choices that are no list
+            raise scorer.NotTogetherError(str(error)) from error
+
+    def _every(self, field: str, docs: Sequence[Any]) -> list[Any]:
+        """A field of many documents; a column, the usual case, is read straight away."""
+        spec, unchanged = self.get_config(field), self.is_unchanged(field)
+        expected: tuple[type[Exception], ...] = (EvalError, KeyError)
+        if callable(spec) or not unchanged:
+            expected = (Exception,)  # from code in the task folder
+        try:
+            if isinstance(spec, str) and spec in self.features and unchanged:
+                return [doc[spec] for doc in docs]
+            return list(map(getattr(self, field), docs))
+        except expected as error:
+            raise scorer.NotTogetherError(f"{field} failed: {whence(error)}") from error
 
     @property
     def _scores_by_itself(self) -> bool:
@@ -374,8 +485,8 @@ class ConfigurableTask(Task):
         return fields.column_or_template(doc, column)
 
     def override_metric(self, metric_name: str) -> None:
-        self._config.metric_list = [{"metric": metric_name}]
-        self._config.process_results = None
+        self.set_config("metric_list", [{"metric": metric_name}])
+        self.set_config("process_results", None)
         self._metrics = TaskMetrics(choose_metrics(self.config))
         if self._scores_by_itself:
             super().override_metric(metric_name)
@@ -389,11 +500,10 @@ class ConfigurableTask(Task):
         pipelines = self._config.filter_list or []
         lists = [self._config.metric_list, *(p.get("metric_list") for p in pipelines)]
         own = {_metric_name(entry): entry for entries in lists for entry in entries or ()}
-        self._config.metric_list = [own.get(name, {"metric": name}) for name in names]
+        self.set_config("metric_list", [own.get(name, {"metric": name}) for name in names])
         if self._config.filter_list is not None:
-            self._config.filter_list = [
-                {k: v for k, v in pipeline.items() if k != "metric_list"} for pipeline in pipelines
-            ]
+            bare = [{k: v for k, v in p.items() if k != "metric_list"} for p in pipelines]
+            self.set_config("filter_list", bare)
         self._choose_metrics()
 
     def _choose_metrics(self) -> None:

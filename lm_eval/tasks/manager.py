@@ -99,11 +99,12 @@ class TaskManager:
         list_tags: bool = True,
         list_subtasks: bool = True,
         search: str = "",
+        only: Callable[[Entry], bool] = lambda entry: True,
     ) -> str:
-        """Tables of what there is, and where; with `search`, of what that finds alone."""
-        groups = [[e.name, _location(e)] for e in self.search(search, Kind.GROUP)]
-        tags = [[e.name] for e in self.search(search, Kind.TAG)]
-        singles = self.search(search, Kind.TASK, Kind.PY_TASK)
+        """Tables of what there is, and where; with `search` or `only`, of what these find alone."""
+        groups = [[e.name, _location(e)] for e in filter(only, self.search(search, Kind.GROUP))]
+        tags = [[e.name] for e in filter(only, self.search(search, Kind.TAG))]
+        singles = filter(only, self.search(search, Kind.TASK, Kind.PY_TASK))
         tasks = [[e.name, _location(e), e.output_type or ""] for e in singles]
         tables = [
             (list_groups, ["Group", "Config Location"], groups),
@@ -310,7 +311,7 @@ def _add_new(index: Index, pack: Index) -> None:
         if name not in index:
             index[name] = entry
         elif entry.kind is Kind.TAG and index[name].kind is Kind.TAG:
-            index[name].tags |= {task for task in entry.tags if index.get(task) is pack.get(task)}
+            index[name].tags.update(t for t in entry.tags if index.get(t) is pack.get(t))
 
 
 def _nested(item: Built) -> dict[Any, Any]:

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import random
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from lm_eval.api.registry import get_sampler
+from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.errors import ConfigError
 from lm_eval.prompts import fields
-from lm_eval.prompts.fewshot import ContextSampler, get_sampler, without_question
+from lm_eval.prompts.fewshot import ContextSampler, without_question
 from lm_eval.prompts.messages import Message, question_and_answer
 
-if TYPE_CHECKING:
-    from lm_eval.tasks.configurable import ConfigurableTask
+
+class ShownTask(Protocol):
+    """What `Shots` uses of a task."""
+
+    multiple_input: int
+
+    @property
+    def task_name(self) -> str: ...
+    @property
+    def config(self) -> TaskConfig: ...
+    @property
+    def fewshot_cfg(self) -> FewshotConfig: ...
+    @property
+    def eval_docs(self) -> Any: ...
+    def fewshot_docs(self) -> Any: ...
+    def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any: ...
+    def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> Any: ...
+    def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any: ...
+    def is_unchanged(self, method: str) -> bool: ...
 
 
 class Shots:
     """Draws examples for a task and writes them as turns of a prompt."""
 
-    def __init__(self, task: ConfigurableTask) -> None:
+    def __init__(self, task: ShownTask) -> None:
         self._task = task
         self._seed: int | None = None
         #: Turns by the example's id; the example is kept so that nothing else gets its id.

@@ -14,9 +14,9 @@ import numpy as np
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.metrics import mean
-from lm_eval.api.task import ConfigurableTask
 from lm_eval.data import load_splits
 from lm_eval.errors import ConfigError, DataError
+from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.squadv2.overlap import f1, normalise
 
 Doc = dict[str, Any]

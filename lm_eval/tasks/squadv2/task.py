@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.task import ConfigurableTask
+from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.squadv2.overlap import exact, f1
 
 UNANSWERABLE = "unanswerable"

@@ -1,0 +1,126 @@
+"""Which tasks a mirror can serve, as their files tell: no code is run and no rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from lm_eval.data.files import FORMATS, remote_file
+from lm_eval.data.mirror import Mirror, is_hub_name
+from lm_eval.errors import ConfigError
+from lm_eval.tasks.group_file import GROUP_FIELDS
+from lm_eval.tasks.index import Entry, Index, Kind, file_of
+
+
+class Documents(Enum):
+    """Where the documents of a task come from, given a mirror."""
+
+    MIRROR = "the mirror"
+    FILES = "files of the task's own"
+    CODE = "code of the task's own"
+    ELSEWHERE = "elsewhere: the mirror does not have them"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What a mirror has for the tasks and groups of an index."""
+
+    mirror: Mirror
+    index: Index
+
+    def documents_of(self, entry: Entry) -> Documents:
+        """Returns where the documents of a single task come from."""
+        found = [where for _, where in self._below(entry, {}, ())]
+        return found[0] if len(found) == 1 else Documents.ELSEWHERE
+
+    def serves(self, entry: Entry) -> bool:
+        """Returns whether the mirror has the documents of a task, or of all tasks of a group.
+
+        Tasks of a group may have files of their own beside those that the mirror serves.
+        """
+        found = {where for _, where in self._below(entry, {}, ())}
+        return Documents.MIRROR in found and found <= {Documents.MIRROR, Documents.FILES}
+
+    def _below(
+        self, entry: Entry | None, overrides: Mapping[str, Any], chain: tuple[str, ...]
+    ) -> Iterator[tuple[str, Documents]]:
+        """Every task that an entry leads to, with where its documents come from."""
+        if entry is None or entry.name in chain:
+            yield "", Documents.ELSEWHERE
+        elif entry.kind is Kind.TAG:
+            for name in sorted(entry.tags):
+                yield from self._below(self.index.get(name), overrides, (*chain, entry.name))
+        else:
+            try:
+                file = file_of(entry)
+            except ConfigError:
+                yield entry.name, Documents.ELSEWHERE
+                return
+            if entry.kind is Kind.GROUP:
+                yield from self._members(file.values, overrides, file.path, (*chain, entry.name))
+            else:
+                values = {**file.values, **overrides}
+                yield entry.name, self._documents(values, file.path.parent)
+
+    def _members(
+        self,
+        group: Mapping[str, Any],
+        overrides: Mapping[str, Any],
+        path: Path,
+        chain: tuple[str, ...],
+    ) -> Iterator[tuple[str, Documents]]:
+        """The tasks below a group. Keys that are not the group's own are for all of them."""
+        included = group.get("include")
+        shared = {
+            **(included if isinstance(included, Mapping) else {}),
+            **{k: v for k, v in group.items() if k not in GROUP_FIELDS and k != "tag"},
+            **overrides,
+        }
+        members = group.get("task") or []
+        for member in members if isinstance(members, list) else [members]:
+            spec = {"task": member} if isinstance(member, str) else member
+            if not isinstance(spec, Mapping):
+                continue
+            if "group" in spec and "task" in spec:
+                yield from self._members(spec, shared, path, chain)
+                continue
+            name = str(spec.get("group", spec.get("task")))
+            own = {k: v for k, v in spec.items() if k not in ("task", "group")}
+            entry = self.index.get(name) or self.index.get(name.partition("@")[0])
+            if entry is None and own:
+                yield name, self._documents({**shared, **own}, path.parent)
+            else:
+                yield from self._below(entry, {**shared, **own}, chain)
+
+    def _documents(self, values: Mapping[str, Any], folder: Path) -> Documents:
+        path, name = values.get("dataset_path"), values.get("dataset_name")
+        if values.get("custom_dataset") is not None or not isinstance(path, str):
+            return Documents.CODE
+        given = values.get("dataset_kwargs")
+        kwargs = given if isinstance(given, Mapping) else {}
+        local = (folder / path).is_dir() or Path(path).expanduser().is_dir()
+        if path in FORMATS:
+            local = remote_file(kwargs) is None
+        elif not is_hub_name(path):
+            return Documents.FILES if local else Documents.ELSEWHERE
+        if (path not in FORMATS or not local) and self.mirror.has(
+            path, name, kwargs, _splits_of(values)
+        ):
+            return Documents.MIRROR
+        return Documents.FILES if local else Documents.ELSEWHERE
+
+
+def _splits_of(values: Mapping[str, Any]) -> list[str]:
+    """The splits that a run of the task reads: documents, and examples if the file asks for any."""
+    evaluated = values.get("test_split") or values.get("validation_split")
+    shots = values.get("fewshot_config")
+    shots = shots if isinstance(shots, Mapping) else {}
+    examples = None
+    if values.get("num_fewshot") and shots.get("samples") is None:
+        named = (shots.get("split"), values.get("fewshot_split"))
+        others = (values.get("training_split"), values.get("validation_split"), evaluated)
+        examples = next((split for split in (*named, *others) if split), None)
+    return [str(split) for split in (evaluated, examples) if split]
