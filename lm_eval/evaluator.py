@@ -26,6 +26,7 @@ from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.engine.places import places_of
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.store import AnswerStore
+from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import EvalError
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import Interim
@@ -86,6 +87,7 @@ def run_evaluation(
     return results
 
 
+@numpy_on_one_thread()
 def evaluate_tasks(
     run: RunConfig,
     lm: LM,
