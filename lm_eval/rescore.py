@@ -19,6 +19,7 @@ from lm_eval.config.run import RunConfig
 from lm_eval.data import mirror_at
 from lm_eval.engine.keys import note_digests, request_keys
 from lm_eval.engine.places import keys_by_place, repeated, tokens_by_place
+from lm_eval.engine.progress import stage
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import ConfigError, DataError, EvalError, OutputError, suggestion
@@ -67,6 +68,7 @@ class _Answered:
 
 
 @numpy_on_one_thread()
+@stage("Scoring stored answers")
 def rescore(source: str | Path, wanted: Changes) -> tuple[RunConfig, EvalResults]:
     """Score what is stored at a path again; the settings it was run with, and the results."""
     path = Path(source)

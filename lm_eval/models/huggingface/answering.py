@@ -295,6 +295,7 @@ class Generator:
             for number in prompt.requests:
                 row = ending.cut(made[r][width:] if causal else made[r][1:])
                 lm.run_context.usage.wrote(len(row))
+                lm.run_context.usage.generated(len(row))
                 yield number, self._said(row, ending)
                 r += settings.sampled
             r += not settings.sampled

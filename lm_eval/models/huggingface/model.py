@@ -15,7 +15,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.engine.collector import without_collector
-from lm_eval.engine.progress import progress
+from lm_eval.engine.progress import progress, stage
 from lm_eval.errors import ConfigError
 from lm_eval.models.conventions import TextScores, Window, rolling_windows, task_of
 from lm_eval.models.huggingface.answering import Generator
@@ -112,6 +112,7 @@ class HFLM(WithLoops):
             yield
         self._tell_truncated(requests, before)
 
+    @stage("Checking what is exact on this model")
     def _check(self) -> Ways:
         if self.backend != "causal":
             return Ways(reason="an encoder-decoder encodes each context once as it is")
@@ -280,7 +281,8 @@ class HFLM(WithLoops):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         answers = [""] * len(requests)
         quiet = disable_tqdm or self.rank != 0
-        bar_of = progress(len(requests), "Generating answers", disable=quiet)
+        tokens = partial(getattr, self.run_context.usage, "tokens_generated")
+        bar_of = progress(len(requests), "Generating answers", disable=quiet, tokens=tokens)
         with self._at_work(requests), bar_of as bar:
             for i, text in Generator(self).answer(requests):
                 answers[i] = text
