@@ -56,7 +56,7 @@ with progress(4, "Scoring continuations") as bar:
     assert [found[1] for found in times if found] == sorted(found[1] for found in times if found)
     assert {"00:00", "00:01", "00:02"} <= {found[1] for found in times if found}
     (half, *_) = [line for line in seen.drawings if "2/4" in line]
-    assert re.search(r"\[00:0\d<00:0\d, +0\.\d\d requests/s\]$", half)
+    assert re.search(r"\[00:0\d<00:0\d, 0\.\d\d requests/s\]$", half)
     (left,) = seen.screen
     assert left.startswith("Scoring continuations: 100%|")
 
@@ -213,3 +213,31 @@ def test_unfinished_answers_count_as_generated_tokens() -> None:
     lm.generate_until(requests)
     assert 0 < lm.run_context.usage.tokens_generated <= 10
     assert "tokens_generated" not in lm.usage(), "results hold what was written"
+
+
+def test_hf_names_its_start_up_check_and_tells_tokens_while_answers_grow(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers", minversion="5.0")
+    code = """
+import time
+from lm_eval.cli import main
+from lm_eval.models.demo.model import WEIGHTS
+from lm_eval.models.huggingface import model
+
+def slowly(function, seconds):
+    def wrapper(*arguments, **options):
+        time.sleep(seconds)
+        return function(*arguments, **options)
+    return wrapper
+
+model.check_ways = slowly(model.check_ways, 1.9)
+model.HFLM.tok_decode = slowly(model.HFLM.tok_decode, 0.01)
+options = ["--model", "hf", "--model_args", f"pretrained={WEIGHTS}", "--batch_size", "40"]
+main(["run", *options, "--tasks", "demo_sums", "--limit", "8"])
+"""
+    seen = on_terminal(code, tmp_path, OMP_NUM_THREADS="1")
+    assert "Checking what is exact on this model: 00:01" in seen.drawings
+    growing = r"Generating answers: .* 0/40 \[00:0\d, \d+ tokens/s\]"
+    assert any(re.match(growing, line) for line in seen.drawings), seen.output
+    (left,) = [line for line in seen.screen if line.startswith("Generating answers: 100%")]
+    assert left.endswith(" tokens/s]")

@@ -26,7 +26,7 @@ ESTIMATE_DELAY = 1.0
 
 STAGE = "{desc}: {elapsed}"
 BEGINNING = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-UNDER_WAY = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+UNDER_WAY = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 
 
 class _Bar(tqdm):  # type: ignore[type-arg]  # it iterates over nothing
@@ -68,27 +68,28 @@ class Line:
             self._bar = _Bar(
                 desc=self._desc,
                 total=self._total,
-                unit=self._unit,
                 dynamic_ncols=True,
                 leave=False,
-                delay=1e-9,
+                delay=1.0,
             )
             if self._total is None and self._bar.pos:  # a bar of other code shows what is done
                 self.clear()
                 return
             self._bar.delay = 0.0
-        bar = self._bar
-        bar.n = self._done
+        bar, done = self._bar, self._done
+        bar.n = done
         bar.last_print_t = time.time()
         bar.start_t = bar.last_print_t - elapsed
         if self._total is None:
             # Filled up with spaces, which tqdm cuts: a bar of other code leaves its end there.
             bar.bar_format = STAGE + " " * (bar.ncols or 0)
         else:
-            estimable = self._done and (elapsed > ESTIMATE_DELAY or self._done >= self._total)
+            estimable = done and (elapsed > ESTIMATE_DELAY or done >= self._total)
             bar.bar_format = UNDER_WAY if estimable else BEGINNING
-        if self._tokens is not None and (count := self._tokens() - self._tokens_before):
-            bar.set_postfix_str(f"{count / elapsed:,.0f} tokens/s", refresh=False)
+            if self._tokens is not None and (count := self._tokens() - self._tokens_before):
+                bar.set_postfix_str(f"{count / elapsed:,.0f} tokens/s", refresh=False)
+            elif estimable:
+                bar.set_postfix_str(f"{done / elapsed:,.2f} {self._unit}/s", refresh=False)
         bar.refresh(nolock=True)
 
     def clear(self) -> None:

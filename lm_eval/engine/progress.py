@@ -36,14 +36,14 @@ def progress(
 
     The elapsed time moves from the first second on; rate and time left are added once some units
     are done. `tokens` returns how many tokens were generated so far (`Usage.tokens_generated`):
-    with it the bar shows tokens per second. It is called twice a second.
+    with it the bar shows tokens per second instead. It is called twice a second.
     """
     if disable or total == 0 or not _is_visible():
         yield _Silent()
         return
     from lm_eval.engine.display import Line
 
-    line = Line(desc, total, f" {unit}s", tokens)
+    line = Line(desc, total, f"{unit}s", tokens)
     with _shown(line):
         yield line
 
