@@ -26,6 +26,7 @@ from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
 from lm_eval.engine.keys import note_digests
 from lm_eval.engine.stages import Stages
+from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import EvalError
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import Interim
@@ -105,6 +106,7 @@ def _evaluate_run(
     return results
 
 
+@numpy_on_one_thread()
 def evaluate_tasks(
     run: RunConfig,
     lm: LM,

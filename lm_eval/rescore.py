@@ -19,8 +19,10 @@ from lm_eval.config.run import RunConfig
 from lm_eval.data import mirror_at
 from lm_eval.engine.keys import note_digests, request_keys
 from lm_eval.engine.places import keys_by_place, tokens_by_place
+from lm_eval.engine.progress import stage
 from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
+from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import ConfigError, DataError, EvalError, OutputError, suggestion
 from lm_eval.preparation import (
     check_run,
@@ -150,6 +152,8 @@ def find_sources(path: str | Path, wanted: Changes, run_id: str | None = None) -
     return [Source(root, wanted, run) for run in usable]
 
 
+@numpy_on_one_thread()
+@stage("Scoring stored answers")
 def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
     """Scores stored answers again; returns the settings they were asked with, and the results."""
     wanted = source.wanted

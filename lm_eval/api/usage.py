@@ -16,6 +16,8 @@ class Usage:
     """Of those, the ones that were not computed because another request had them."""
     tokens_out: int = 0
     """Tokens written."""
+    tokens_generated: int = 0
+    """Tokens generated so far, those of unfinished answers included: for the progress bar."""
     truncated: Counter[str] = field(default_factory=Counter)
     """Requests that lost some of their text, by task."""
     failed: Counter[str] = field(default_factory=Counter)
@@ -29,6 +31,10 @@ class Usage:
     def wrote(self, tokens: int) -> None:
         """Counts generated tokens."""
         self.tokens_out += tokens
+
+    def generated(self, tokens: int) -> None:
+        """Counts tokens as they are generated, before their answers are finished."""
+        self.tokens_generated += tokens
 
     def totals(self) -> dict[str, int]:
         return {

@@ -54,8 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     setup_logging(getattr(arguments, "verbosity", None))
     if not sys.stderr.isatty():  # libraries' progress bars ask for this when they are imported
         os.environ.setdefault("TQDM_DISABLE", "1")
-    # Numpy's products here are small: more threads gain a tenth, and lose tenfold where it is busy.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without arrows gets question marks
     try:

@@ -22,6 +22,8 @@ from itertools import chain, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
+from lm_eval.engine.progress import stage
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -49,6 +51,7 @@ class Ordered:
     tokens: Ints
 
     @classmethod
+    @stage("Planning batches")
     def of(
         cls, sequences: Sequence[Sequence[int]], scored: Sequence[int], *, share: bool = True
     ) -> Ordered:

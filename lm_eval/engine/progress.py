@@ -1,11 +1,16 @@
-"""Show rate and time left on a terminal; stay silent in a pipe."""
+"""Show on a terminal what a run is doing; stay silent in a pipe."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from lm_eval.launch import launched_rank
+
+if TYPE_CHECKING:
+    from lm_eval.engine.display import Line
 
 
 class Progress(Protocol):
@@ -21,13 +26,54 @@ class _Silent:
 
 @contextmanager
 def progress(
-    total: int, desc: str, unit: str = "request", disable: bool = False
+    total: int,
+    desc: str,
+    unit: str = "request",
+    disable: bool = False,
+    tokens: Callable[[], int] | None = None,
 ) -> Iterator[Progress]:
-    """A progress bar over `total` units, drawn only where a person can see it."""
-    if disable or total == 0 or not sys.stderr.isatty():
+    """Shows a progress bar over `total` units, drawn only where a person can see it.
+
+    The elapsed time moves from the first second on; rate and time left are added once some units
+    are done. `tokens` returns how many tokens were generated so far (`Usage.tokens_generated`):
+    with it the bar shows tokens per second instead. It is called twice a second.
+    """
+    if disable or total == 0 or not _is_visible():
         yield _Silent()
         return
-    from tqdm import tqdm
+    from lm_eval.engine.display import Line
 
-    with tqdm(total=total, desc=desc, unit=f" {unit}s", dynamic_ncols=True, mininterval=0.1) as bar:
-        yield bar
+    line = Line(desc, total, f"{unit}s", tokens)
+    with _shown(line):
+        yield line
+
+
+@contextmanager
+def stage(desc: str) -> Iterator[None]:
+    """Names what is being done, with a moving elapsed time, once it has taken a second.
+
+    Nothing of it stays on the terminal. A stage or bar that is opened inside takes its place until
+    it ends. Also works as a decorator.
+    """
+    if not _is_visible():
+        yield
+        return
+    from lm_eval.engine.display import Line
+
+    with _shown(Line(desc)):
+        yield
+
+
+def _is_visible() -> bool:
+    return sys.stderr.isatty() and launched_rank() == 0
+
+
+@contextmanager
+def _shown(line: Line) -> Iterator[None]:
+    from lm_eval.engine.display import DISPLAY
+
+    try:
+        DISPLAY.open(line)
+        yield
+    finally:
+        DISPLAY.close(line)

@@ -125,6 +125,13 @@ def test_nothing_is_written_where_nothing_may_be(make_lm: Make, extra: dict[str,
     assert make_lm().generate_until(asked) == [""]
 
 
+@pytest.mark.parametrize("extra", [{}, THEIRS])
+def test_tokens_are_counted_for_the_progress_bar(make_lm: Make, extra: dict[str, Any]) -> None:
+    lm = make_lm()
+    lm.generate_until([ask("generate_until", "Tom has", {"max_gen_toks": 5, **extra})])
+    assert lm.run_context.usage.tokens_generated == lm.usage()["tokens_out"] == 5
+
+
 def test_a_tokenizer_without_an_end_of_text_generates(make_lm: Make, tokenizer: Any) -> None:
     endless = copy.deepcopy(tokenizer)
     endless.eos_token = None

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from lm_eval.api.usage import Usage
 from lm_eval.engine.plan import Ints, Ordered, plan
 from lm_eval.models.conventions import Generation, cut_at_stop, stream
 from lm_eval.models.demo.llama import Cache, Decoder, Floats, Llama
@@ -79,6 +80,7 @@ def generate(
     seed: int,
     stop_token: int,
     max_tokens: int,
+    used: Usage,
 ) -> Iterator[tuple[int, str]]:
     """Answer some prompts under one setting; yields request and answer as answers are finished."""
     answers = max(len(prompt.requests) for prompt in prompts)
@@ -103,6 +105,7 @@ def generate(
         written[here, :, step] = token.reshape(-1, answers)
         found, columns = np.nonzero(live[here])
         rows = here[found]
+        used.generated(len(rows))
         ended = written[rows, columns, step] == stop_token
         texts = decode(
             [written[r, c, : step + 1 - e] for r, c, e in zip(rows, columns, ended, strict=True)]

@@ -207,7 +207,14 @@ class DemoLM(TemplateLM):
             read = read_generation(settings, self.max_gen_toks)
             wanted.setdefault(read, {}).setdefault(context, []).append(i)
         answers = [""] * len(requests)
-        with progress(len(requests), "Generating answers", disable=disable_tqdm) as bar:
+        usage = self.run_context.usage
+        bar_of = progress(
+            len(requests),
+            "Generating answers",
+            disable=disable_tqdm,
+            tokens=lambda: usage.tokens_generated,
+        )
+        with bar_of as bar:
             for settings, contexts in wanted.items():
                 for prompts in self._prompt_batches(requests, contexts, codes, settings):
                     batch = generate(
@@ -218,6 +225,7 @@ class DemoLM(TemplateLM):
                         seed=drawing_seed(self),
                         stop_token=self.eot_token_id,
                         max_tokens=TREE_TOKENS,
+                        used=usage,
                     )
                     done = []
                     for i, text in batch:

@@ -327,6 +327,7 @@ class Generator:
             for number in prompt.requests:
                 row = ending.cut(made[r][width:] if model.causal else made[r][1:])
                 self.usage.wrote(len(row))
+                self.usage.generated(len(row))
                 yield number, self._final_answer(row, ending)
                 r += settings.sampled
             r += not settings.sampled

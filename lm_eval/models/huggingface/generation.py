@@ -145,6 +145,7 @@ def generate(
                 if (found == BROKEN).any():
                     p, r = owners[before[int((found == BROKEN).any(axis=1).argmax())]]
                     raise NotANumberError(wanted[p][r])
+                used.generated(found.size)
                 finished = answers.add(found)
                 new = []
                 for i, text in finished:

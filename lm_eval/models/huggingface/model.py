@@ -16,7 +16,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.engine.gc_pause import gc_paused
-from lm_eval.engine.progress import progress
+from lm_eval.engine.progress import progress, stage
 from lm_eval.errors import ConfigError
 from lm_eval.models.conventions import (
     TextScores,
@@ -137,6 +137,7 @@ class HFLM(WithLoops):
             yield
         self._tell_truncated(requests, before)
 
+    @stage("Checking what is exact on this model")
     def _check(self) -> ExecutionModes:
         if self.backend != "causal":
             return ExecutionModes(reason="an encoder-decoder encodes each context once as it is")
@@ -330,7 +331,8 @@ class HFLM(WithLoops):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         answers = [""] * len(requests)
         quiet = disable_tqdm or self.rank != 0
-        bar_of = progress(len(requests), "Generating answers", disable=quiet)
+        tokens = partial(getattr, self.run_context.usage, "tokens_generated")
+        bar_of = progress(len(requests), "Generating answers", disable=quiet, tokens=tokens)
         with self._at_work(requests), bar_of as bar:
             for i, text in self._generator().answer(requests):
                 answers[i] = text
