@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import sys
@@ -40,12 +39,13 @@ from lm_eval.preparation import (
     load_tasks,
     make_context,
 )
-from lm_eval.results.provenance import describe_run, describe_usage
+from lm_eval.results.assemble import assemble
+from lm_eval.results.provenance import describe_reproduction, describe_run, describe_usage
 from lm_eval.results.run_folder import ANSWERS, RunFolder
 from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.serialise import hash_json
-from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.results.summarise import UncertaintyConfig, summarise
 from lm_eval.scoring import score
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
@@ -76,14 +76,14 @@ def run_evaluation(
         results = evaluate_tasks(
             run, lm, loaded["tasks"], loaded["groups"], store, folder, stages, run.seed.torch
         )
-    if results is not None:
-        results.update(describe_run(run, lm, started))
-        if isinstance(run.model, str):
-            identity = model_identity(run, lm) if store is None else store.identity
-            results["settings"] = run.settings(secrets=False)
-            results["directory"] = str(Path.cwd())
-            results["model_identity"] = json.loads(identity)
-    return results
+    if results is None:
+        return None
+    reproduction = None
+    if isinstance(run.model, str):
+        identity = model_identity(run, lm) if store is None else store.identity
+        reproduction = describe_reproduction(run, identity)
+    description = describe_run(run, lm, started)
+    return assemble(results, description=description, reproduction=reproduction)
 
 
 def evaluate_tasks(
@@ -125,7 +125,7 @@ def _evaluate(
             count_tokens(lm, task)
         data = {name: task.describe_data() for name, task in sorted(tasks.items())}
         hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
-    doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+    doubt = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
     thinking, seed = context.think_end_token, run.seed.of_model
     if folder is not None and store is not None and getattr(lm, "rank", 0) == 0:
         state = {"model": store.identity, "think_end_token": thinking, "tasks": hashes}
@@ -142,14 +142,11 @@ def _evaluate(
         return None  # one of several processes, and not the one that collects
     with stages("score"), keeping_answers(tasks, chosen):
         scores = {name: score(t, chosen.get(name), thinking) for name, t in tasks.items()}
-        results = summarise(scores, groups, doubt, run.log_samples)
-    results["datasets"] = data
-    results["hashes"] = hashes
-    results["timings"] = stages.seconds
-    results.update(used)
+        summary = summarise(scores, groups, doubt, run.log_samples)
+    used["timings"] = stages.seconds
     if store is not None:
-        results["answers"]["requests"] = len(requests)
-    return results
+        used["answers"]["requests"] = len(requests)
+    return assemble(summary, inputs={"datasets": data, "hashes": hashes}, statistics=used)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from lm_eval.api.task import Task
 from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.errors import ConfigError, EvalError
 from lm_eval.metrics.documents import NOT_A_CHOICE
-from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.results.summarise import UncertaintyConfig, summarise
 from lm_eval.scoring import TaskScores, score
 from lm_eval.tasks.check import problems_of
 from lm_eval.tasks.configurable import ConfigurableTask
@@ -100,7 +100,8 @@ def _in_scoring(task: Task) -> list[str]:
             f"({len(stray)} of the first {DOCUMENTS})."
         ]
     scored = score(task)
-    summarise({str(task.task_name): scored}, {}, Doubt(bootstrap_iters=0), keep_samples=False)
+    uncertainty = UncertaintyConfig(bootstrap_iters=0)
+    summarise({str(task.task_name): scored}, {}, uncertainty, keep_samples=False)
     return _short_of_perfect(task, scored)
 
 

@@ -11,13 +11,15 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from lm_eval.api.task import Task
 from lm_eval.engine.keys import request_keys
 from lm_eval.engine.places import repeated
 from lm_eval.engine.store import MISSING, AnswerStore
-from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.results.assemble import assemble
+from lm_eval.results.schema import Summary
+from lm_eval.results.summarise import UncertaintyConfig, summarise
 from lm_eval.scoring import TaskScores, score
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ class Interim:
         store: AnswerStore,
         seed: object,
         write: Callable[[Mapping[str, Any]], None],
-        doubt: Doubt,
+        doubt: UncertaintyConfig,
         think_end_token: object = None,
     ) -> None:
         self._tasks, self._numbers, self._store, self._write = tasks, numbers, store, write
@@ -90,7 +92,7 @@ class Interim:
                 logger.warning("%s Whatever is left is asked first.", error)
         try:
             if self._results:
-                self._write(self._results)
+                self._write(assemble(cast("Summary", self._results)))
         except OSError as error:
             logger.warning("no results of the tasks that are finished by now: %s", error)
 

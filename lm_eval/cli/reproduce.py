@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.cli.run import run_and_save
     from lm_eval.config.run import RunConfig
-    from lm_eval.results.agreement import compare, latest_results, read_results
+    from lm_eval.results.agreement import compare
+    from lm_eval.results.reader import latest_results, read_results
     from lm_eval.results.whereabouts import go_where_it_was_run
 
     file = latest_results(Path(arguments.results))

@@ -198,7 +198,7 @@ def answers_kept(folder: Path | None) -> Iterator[None]:
 
 def report(run: RunConfig, results: EvalResults) -> None:
     """The table on standard output."""
-    from lm_eval.results.table import make_tables
+    from lm_eval.results.table import heading, make_tables
 
     if run.show_config:
         from lm_eval.results.serialise import handle_non_serializable
@@ -208,4 +208,5 @@ def report(run: RunConfig, results: EvalResults) -> None:
         f"{run.model} ({run.model_args}), gen_kwargs: ({run.gen_kwargs}), limit: {run.limit}, "
         f"num_fewshot: {run.num_fewshot}, batch_size: {run.batch_size}"
     )
+    print(heading(results))
     print(make_tables(results))
