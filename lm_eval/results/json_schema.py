@@ -29,7 +29,7 @@ PARTS: tuple[Any, ...] = (
     fields.Reproduction,
 )
 #: A table in the document, between comments that name its TypedDict.
-_TABLE = re.compile(r"(<!-- fields of (\w+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- fields of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def results_schema() -> dict[str, Any]:
@@ -94,7 +94,7 @@ def field_table(part: Any) -> str:
 
 def with_tables(text: str) -> str:
     """Returns the document with every table made anew."""
-    return _TABLE.sub(lambda m: m[1] + field_table(getattr(fields, m[2])) + m[3], text)
+    return _TABLE.sub(lambda m: f"{m[1]}\n{field_table(getattr(fields, m[2]))}\n{m[3]}", text)
 
 
 if __name__ == "__main__":

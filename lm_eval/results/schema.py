@@ -17,16 +17,17 @@ FORMAT = 1
 #: One task's or group's row: the keys of `RowFields`, and `metric,filter` pairs.
 Row = dict[str, Any]
 
-_NOT_ASKED = "in partial results, in scores of stored answers (`lm-eval score`)"
-_NO_RUN = "in partial results, in results of `lm_eval.evaluate`"
-_NO_TOKENIZER = f"{_NO_RUN}; where the model has no `tokenizer`; after `lm-eval score`"
-_NO_MODEL = f"{_NO_RUN}; after `lm-eval score`"
+#: Kinds of results, as docs/results.md explains them, that lack a field.
+_NOT_ASKED = "partial, rescored"
+_NO_RUN = "partial, evaluate"
+_NO_MODEL = "partial, evaluate, rescored"
+_NO_TOKENIZER = f"{_NO_MODEL}; where the model has no `tokenizer`"
 
 
 class RowFields(TypedDict, total=False):
     """The keys of a row that are no scores."""
 
-    name: Annotated[str, "name of the task or group", "in rows of the published harness"]
+    name: Annotated[str, "name of the task or group"]
     alias: Annotated[str, "name shown in the table"]
     sample_len: Annotated[int, "number of documents scored", "in a group without joint scores"]
     sample_count: Annotated[
@@ -201,12 +202,12 @@ class Reproduction(TypedDict, total=False):
     directory: Annotated[
         str,
         "working directory of the command, for relative paths in `settings`",
-        "with `settings`",
+        "where `settings` is",
     ]
     model_identity: Annotated[
         dict[str, Any],
         "what stored answers are found by: class, arguments, weights",
-        "with `settings`",
+        "where `settings` is",
     ]
 
 
@@ -221,15 +222,11 @@ class EvalResults(
 ):
     """Everything that an evaluation returns and a results file holds.
 
-    `format` and `task_hashes` are always present in what this version writes; files of the
-    published harness have no `format`.
+    `read_results` also returns files of the published harness, which lack some of the keys that
+    are always present in ours, such as `format`.
     """
 
-    format: Annotated[
-        int,
-        "version of this format, 1 today; optional new fields do not raise it",
-        "in files of the published harness",
-    ]
+    format: Annotated[int, "version of this format, 1 today; optional new fields do not raise it"]
     task_hashes: Annotated[
         dict[str, str],
         "by task: one hash over all documents, prompts and targets; empty if no samples were kept",
@@ -238,6 +235,6 @@ class EvalResults(
         dict[str, Any],
         "the run folder or the sample logs that the answers were read from, with the hashes of "
         "that run",
-        "unless stored answers were scored (`lm-eval score`)",
+        "in all but rescored results",
     ]
     samples: dict[str, list[dict[str, Any]]]

@@ -66,7 +66,10 @@ def sanitize_list(sub: Any) -> Any:
 
 def hash_json(value: Any) -> str:
     """Returns a short hash of plain data that does not depend on the order of keys."""
-    text = json.dumps(value, sort_keys=True, default=handle_non_serializable)
+    try:
+        text = json.dumps(value, sort_keys=True, default=handle_non_serializable)
+    except TypeError:  # keys that JSON does not accept, or that cannot be sorted: 3 and "three"
+        text = json.dumps(plain(value), sort_keys=True)
     return hash_string(text)[:16]
 
 
