@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import sys
@@ -42,10 +41,11 @@ from lm_eval.preparation import (
     load_tasks,
     make_context,
 )
-from lm_eval.results.provenance import describe_run, describe_usage
+from lm_eval.results.assemble import assemble
+from lm_eval.results.provenance import describe_reproduction, describe_run, describe_usage
 from lm_eval.results.samples import answers_of
 from lm_eval.results.schema import EvalResults
-from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.results.summarise import UncertaintyConfig, summarise
 from lm_eval.runs.hashes import task_hashes
 from lm_eval.runs.observer import RunObserver
 from lm_eval.runs.run import Run, open_run
@@ -100,10 +100,7 @@ def _evaluate_run(
         check_before_loading(run)
         lm = create_model(run)
     seed_generators(run.seed)
-    results = evaluate_tasks(run, lm, tasks, groups, place, stages, run.seed.torch)
-    if results is not None:
-        results.update(describe_run(run, lm, started))
-    return results
+    return evaluate_tasks(run, lm, tasks, groups, place, stages, run.seed.torch, started)
 
 
 @numpy_on_one_thread()
@@ -115,8 +112,12 @@ def evaluate_tasks(
     place: Run | None = None,
     stages: Stages | None = None,
     seed: int | None = None,
+    started: float | None = None,
 ) -> EvalResults | None:
-    """Requests, answers, scores, results. `seed` is for models that draw samples."""
+    """Requests, answers, scores, results.
+
+    `seed` is for models that draw samples. The results describe the run if it `started` somewhere.
+    """
     stages, place = stages or Stages(), place or Run(run)
     check_fit(run, lm, tasks)
     context, executor = make_context(run, lm, seed), executor_for(lm)
@@ -131,11 +132,11 @@ def evaluate_tasks(
                 count_tokens(lm, task)
             data = {name: task.describe_data() for name, task in sorted(tasks.items())}
             hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
-        doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
+        uncertainty = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
         interim = None
         if place.folder is not None and store is not None and executor.collects:
             place.begin(identity, context, tasks, hashes)
-            interim = Interim(place, store, tasks, chosen, doubt, context).note
+            interim = Interim(place, store, tasks, chosen, uncertainty, context).note
         requests = [request for task in tasks.values() for request in task.instances]
         with stages("answer"):
             failed = answer(executor, requests, store, run.seed.of_model, interim)
@@ -150,18 +151,17 @@ def evaluate_tasks(
             name: score(task, chosen.get(name), context.think_end_token)
             for name, task in tasks.items()
         }
-        results = summarise(scores, groups, doubt, run.log_samples)
-    results["datasets"] = data
-    results["hashes"] = hashes
-    results["timings"] = stages.seconds
-    results.update(used)
+        summary = summarise(scores, groups, uncertainty, run.log_samples)
+    used["timings"] = stages.seconds
     if store is not None:
-        results["answers"]["requests"] = len(requests)
-    if by_name:
-        results["settings"] = run.settings(secrets=False)
-        results["directory"] = str(Path.cwd())
-        results["model_identity"] = json.loads(identity)
-    return results
+        used["answers"]["requests"] = len(requests)
+    return assemble(
+        summary,
+        inputs={"datasets": data, "hashes": hashes},
+        statistics=used,
+        description=None if started is None else describe_run(run, lm, started),
+        reproduction=describe_reproduction(run, identity) if by_name else None,
+    )
 
 
 @contextmanager

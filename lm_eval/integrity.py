@@ -24,7 +24,7 @@ from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.errors import ConfigError, EvalError
 from lm_eval.metrics.documents import NOT_A_CHOICE
 from lm_eval.prompts.fields import column_or_template, none_in
-from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.results.summarise import UncertaintyConfig, summarise
 from lm_eval.scoring import TaskScores, score
 from lm_eval.tasks.check import problems_of
 from lm_eval.tasks.configurable import ConfigurableTask
@@ -153,7 +153,8 @@ def _in_scoring(task: Task) -> list[str]:
             f"({len(stray)} of the first {DOCUMENTS})."
         ]
     scored = score(task.with_requests(answered))
-    summarise({str(task.task_name): scored}, {}, Doubt(bootstrap_iters=0), keep_samples=False)
+    uncertainty = UncertaintyConfig(bootstrap_iters=0)
+    summarise({str(task.task_name): scored}, {}, uncertainty, keep_samples=False)
     return _short_of_perfect(task, scored)
 
 

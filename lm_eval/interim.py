@@ -11,14 +11,16 @@ import copy
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from lm_eval.api.context import RunContext
 from lm_eval.api.task import Task
 from lm_eval.engine.keys import request_keys
 from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
-from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.results.assemble import assemble
+from lm_eval.results.schema import Summary
+from lm_eval.results.summarise import UncertaintyConfig, summarise
 from lm_eval.runs.run import Run
 from lm_eval.scoring import TaskScores, score
 
@@ -39,12 +41,12 @@ class Interim:
         store: AnswerStore,
         tasks: Mapping[str, Task],
         numbers: Mapping[str, Sequence[int]],
-        doubt: Doubt,
+        uncertainty: UncertaintyConfig,
         context: RunContext,
     ) -> None:
         self._write, self._seed = place.write_partial, place.settings.seed.of_model
         self._tasks, self._numbers, self._store = tasks, numbers, store
-        self._doubt, self._think_end_token = doubt, context.think_end_token
+        self._uncertainty, self._think_end_token = uncertainty, context.think_end_token
         self._keys: dict[str, list[bytes | None]] = {}
         #: By key the tasks that wait for it, and by task for how many it waits.
         self._waiting: dict[bytes | None, list[str]] = {}
@@ -86,12 +88,12 @@ class Interim:
         finished, self._finished = self._finished, []
         for name in finished:
             try:
-                self._add(summarise({name: self._scored(name)}, {}, self._doubt, False))
+                self._add(summarise({name: self._scored(name)}, {}, self._uncertainty, False))
             except Exception as error:  # it will be told at the end, when nothing is lost by it
                 logger.warning("%s Whatever is left is asked first.", error)
         try:
             if self._results:
-                self._write(self._results)
+                self._write(assemble(cast("Summary", self._results)))
         except OSError as error:
             logger.warning("no results of the tasks that are finished by now: %s", error)
 

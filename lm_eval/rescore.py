@@ -31,10 +31,11 @@ from lm_eval.preparation import (
     load_tasks,
     prepare_tasks,
 )
+from lm_eval.results.assemble import assemble
 from lm_eval.results.provenance import describe_settings
 from lm_eval.results.sample_log import Recorded, find_logs, read_answer, read_log, results_beside
 from lm_eval.results.schema import EvalResults
-from lm_eval.results.summarise import Doubt, summarise
+from lm_eval.results.summarise import UncertaintyConfig, summarise
 from lm_eval.runs.folder import NAME
 from lm_eval.runs.hashes import config_hash, task_hashes
 from lm_eval.runs.record import changes
@@ -173,11 +174,9 @@ def _score(answered: _Answered, wanted: Changes) -> tuple[RunConfig, EvalResults
         if wanted.metrics is not None:
             _keep_metrics(scored)
         scores[name] = scored
-    doubt = Doubt(run.bootstrap_iters, run.confidence, run.cluster)
-    results = summarise(scores, loaded["groups"], doubt, keep_samples=run.log_samples)
-    results.update(describe_settings(run))
-    results["scored_from"] = answered.origin
-    return run, results
+    doubt = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
+    summary = summarise(scores, loaded["groups"], doubt, keep_samples=run.log_samples)
+    return run, assemble(summary, description=describe_settings(run), scored_from=answered.origin)
 
 
 def _keep_metrics(scored: TaskScores) -> None:

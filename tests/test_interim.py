@@ -16,7 +16,9 @@ from lm_eval.api.registry import register_model
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import EvalError
 from lm_eval.evaluator import run_evaluation
+from lm_eval.results.reader import read_results
 from tests.conftest import Folder
+from tests.test_results import problems
 
 SEEN: list[dict[str, Any]] = []
 
@@ -78,6 +80,14 @@ def test_a_finished_task_has_its_row_while_others_are_asked(three: Folder) -> No
     for rows in SEEN:
         for name, row in rows.items():
             assert row == results[name]
+
+
+def test_partial_results_are_read_like_whole_ones(three: Folder) -> None:
+    evaluated(three)
+    partial = read_results(Watching.partial)
+    assert partial["format"] == 1
+    assert sorted(partial["configs"]) == ["colours", "two"]
+    assert not problems(partial)
 
 
 def test_what_an_earlier_run_has_left_is_finished_too(three: Folder) -> None:

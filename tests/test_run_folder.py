@@ -17,9 +17,9 @@ import pytest
 
 from lm_eval.cli import main
 from lm_eval.errors import OutputError
-from lm_eval.results.agreement import latest_results
 from lm_eval.results.files import save
 from lm_eval.results.names import LONGEST, file_name
+from lm_eval.results.reader import latest_results
 from lm_eval.runs.folder import RunFolder
 from lm_eval.runs.stored import find_runs
 from tests.conftest import Folder

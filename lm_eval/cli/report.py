@@ -9,7 +9,7 @@ from pathlib import Path
 from lm_eval.config.run import RunConfig
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.serialise import handle_non_serializable
-from lm_eval.results.table import make_tables
+from lm_eval.results.table import heading, make_tables
 from lm_eval.runs.observer import RunObserver
 
 
@@ -24,6 +24,7 @@ class Printed(RunObserver):
             f"{run.model} ({run.model_args}), gen_kwargs: ({run.gen_kwargs}), limit: {run.limit}, "
             f"num_fewshot: {run.num_fewshot}, batch_size: {run.batch_size}"
         )
+        print(heading(results))
         print(make_tables(results))
 
     def saved(self, run: RunConfig, results: EvalResults, path: Path | None) -> None:

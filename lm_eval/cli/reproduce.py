@@ -32,7 +32,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     from lm_eval.config.run import RunConfig
     from lm_eval.evaluator import run_evaluation
-    from lm_eval.results.agreement import compare, latest_results, read_results
+    from lm_eval.results.agreement import compare
+    from lm_eval.results.reader import latest_results, read_results
     from lm_eval.runs.whereabouts import where_it_was_run
 
     file = latest_results(Path(arguments.results))

@@ -120,9 +120,10 @@ def _filters(given: list[str]) -> list[Any]:
 def _report(run: RunConfig, results: EvalResults, output: Path | None, samples_format: str) -> None:
     from lm_eval.results.files import save
     from lm_eval.results.provenance import model_name
-    from lm_eval.results.table import make_tables
+    from lm_eval.results.table import heading, make_tables
 
     samples = results.pop("samples", None)
+    print(heading(results))
     print(make_tables(results))
     if output is not None:
         written = save(results, output, model_name(run), samples, samples_format)

@@ -1,26 +1,19 @@
-"""Whether two results say the same, and if not, what is not as it was."""
+"""Compare two results: whether they agree, and if not, what differs."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from lm_eval.errors import OutputError
-
-#: A results file has the time in its name, whatever else it is called.
-_STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
-#: Of a task: what its hashes stand for.
+#: What the hashes of a task stand for.
 _HASHES = {"config": "configuration", "data": "data", "prompts": "prompts"}
 
 
 @dataclass
 class Agreement:
-    """How results made again compare with the first: line by line, in words."""
+    """The differences between two results, one line of text each."""
 
     numbers: list[str] = field(default_factory=list)
     causes: list[str] = field(default_factory=list)
@@ -28,39 +21,14 @@ class Agreement:
 
     @property
     def identical(self) -> bool:
-        """Every number is the same, and so is what it was made from."""
+        """Whether every number and everything it was made from is the same."""
         return not self.numbers and not self.causes
 
 
-def latest_results(path: Path) -> Path:
-    """A results file as it is named; of a folder, the last that was written below it."""
-    if not path.is_dir():
-        return path
-    stamped = {file: _STAMPED.fullmatch(file.name) for file in path.rglob("*.json")}
-    files = {file: found["time"] for file, found in stamped.items() if found is not None}
-    if not files:
-        raise OutputError(f"{path}: holds no results (results_<time>.json).")
-    return max(files, key=lambda file: files[file])
-
-
-def read_results(path: Path) -> dict[str, Any]:
-    """A results file, or an error that says why it is none."""
-    if not path.is_file():
-        raise OutputError(f"{path}: there is no such file.")
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: cannot be read as results ({error}).") from error
-    rows = content.get("results") if isinstance(content, dict) else None
-    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
-        raise OutputError(f"{path}: is no results file: it has no rows under `results`.")
-    return dict(content)
-
-
 def compare(before: Mapping[str, Any], now: Mapping[str, Any], rounding: float = 0.0) -> Agreement:
-    """What differs: numbers, what they were made from, and what they were made with.
+    """Returns the differences in numbers, in what they were made from, and in the environment.
 
-    Numbers are the same if they differ by no more than `rounding` of their size.
+    Two numbers agree if they differ by at most `rounding`, relative to their size.
     """
     found = Agreement()
     for task, row in before["results"].items():
@@ -88,7 +56,7 @@ def _numbers(
         return
     for key, value in row.items():
         new = again.get(key)
-        # Where others give no error, we may.
+        # We may give a standard error where the published harness gives none.
         known = value != "N/A" or not rounding
         if "," in key and known and not _same(value, new, rounding):
             yield f"{task}: {key} was {value}, is {new}"
@@ -102,7 +70,7 @@ def _same(old: Any, new: Any, rounding: float) -> bool:
 
 
 def _surroundings(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What may explain the last digits: versions, code, machine."""
+    """Yields what may explain the last digits: versions, code, machine."""
     versions = {"lm_eval": before.get("lm_eval_version"), **(before.get("libraries") or {})}
     current = {"lm_eval": now.get("lm_eval_version"), **(now.get("libraries") or {})}
     for name, version in versions.items():

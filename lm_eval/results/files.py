@@ -1,4 +1,4 @@
-"""Write results and samples where the user asked, wholly or not at all."""
+"""Write results and samples to files, each completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import OutputError
+from lm_eval.results.assemble import task_hashes
 from lm_eval.results.names import file_name
 from lm_eval.results.sample_log import ENDINGS, write_log
-from lm_eval.results.samples import task_hash
-from lm_eval.results.serialise import handle_non_serializable
+from lm_eval.results.serialise import handle_non_serializable, plain
 
 
 def check_writable(output_path: str | Path) -> None:
-    """Fail now if results could not be written later; leaves nothing behind."""
+    """Raises `OutputError` if results cannot be written to a path. Leaves no file there."""
     folder = _folder(Path(output_path))
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
@@ -44,10 +44,11 @@ def save(
     samples: Mapping[str, list[dict[str, Any]]] | None = None,
     samples_format: str = "jsonl",
 ) -> Path:
-    """Write `results_<time>.json`, and `samples_<task>_<time>.jsonl` where samples are given.
+    """Writes `results_<time>.json`, and `samples_<task>_<time>.jsonl` if samples are given.
 
-    A path ending in .json says what the results file begins with, `<name>_<time>.json`; any other
-    is a folder, in which the model has a folder of its own.
+    Returns the results file, which `reader.read_results` reads. A path ending in .json gives the
+    beginning of its name, `<name>_<time>.json`; any other path is a folder, in which every model
+    has a folder. `task_hashes` are those of the samples given, else those of the results.
     """
     path = Path(output_path)
     stamp = datetime.now().isoformat().replace(":", "-")
@@ -57,17 +58,12 @@ def save(
     else:
         folder = folder / file_name(model_name)
         target = folder / f"results_{stamp}.json"
-    hashes = {name: task_hash(logged) for name, logged in (samples or {}).items()}
+    hashes = results.get("task_hashes", {}) if samples is None else task_hashes(samples)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
             save_samples(folder, name, stamp, logged, samples_format)
-        text = json.dumps(
-            {**results, "task_hashes": hashes},
-            indent=2,
-            default=handle_non_serializable,
-            ensure_ascii=False,
-        )
+        text = json.dumps(plain({**results, "task_hashes": hashes}), indent=2, ensure_ascii=False)
         write_atomically(target, [text])
     except OSError as error:
         raise OutputError(
@@ -83,17 +79,39 @@ def save_samples(
     samples: Sequence[Mapping[str, Any]],
     samples_format: str = "jsonl",
 ) -> Path:
-    """Write a task's samples beside the results of that time."""
-    file = folder / f"samples_{file_name(task)}_{stamp}{ENDINGS[samples_format]}"
-    while file.exists():  # two names may be one after what files cannot hold is replaced
+    """Writes a task's samples beside the results with the same time stamp."""
+    file = _sample_file(folder, task, stamp, samples_format)
+    while file.exists():  # two task names may give one file name
         file = file.with_name(f"_{file.name}")
     with atomic_file(file) as opened:
         write_log(opened, samples, samples_format)
     return file
 
 
+def sample_files(results: Path, tasks: Iterable[str]) -> dict[str, Path | None]:
+    """Returns the sample log of each task beside a results file, None where there is none.
+
+    `tasks` are in the order in which their logs were written: that of `task_hashes`.
+    """
+    stamp = results.stem.rpartition("_")[2]
+    found: dict[str, Path | None] = {}
+    for task in tasks:
+        for samples_format in ENDINGS:
+            file = _sample_file(results.parent, task, stamp, samples_format)
+            while file in found.values():  # see save_samples
+                file = file.with_name(f"_{file.name}")
+            if file.is_file():
+                break
+        found[task] = file if file.is_file() else None
+    return found
+
+
+def _sample_file(folder: Path, task: str, stamp: str, samples_format: str) -> Path:
+    return folder / f"samples_{file_name(task)}_{stamp}{ENDINGS[samples_format]}"
+
+
 def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
-    """Write what a model answered where answers could not be scored and nobody named a place."""
+    """Writes answers that could not be scored to a new temporary folder, and returns that."""
     folder = Path(tempfile.mkdtemp(prefix="lm_eval_answers_"))
     stamp = datetime.now().isoformat().replace(":", "-")
     for name, lines in answers.items():
@@ -107,10 +125,10 @@ def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
 
 @contextmanager
 def atomic_file(path: Path, private: bool = False) -> Iterator[BinaryIO]:
-    """A file to write that takes its name when it is whole: a reader sees all of it or none.
+    """Opens a file that gets its name once it is complete: a reader sees all of it or none.
 
-    It is on the disk before it takes the name, or a power cut could leave the name with nothing.
-    A private one may be read by nobody else.
+    It is synced to the disk before it is renamed; otherwise a power cut could leave an empty file
+    under that name. A private file is readable by its owner alone.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -130,9 +148,9 @@ def atomic_file(path: Path, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: Path, parts: Iterable[str], private: bool = False) -> None:
-    """Write text, wholly or not at all."""
+    """Writes text to a file, completely or not at all."""
     with atomic_file(path, private) as file:
-        # Half of a character pair cannot be written as UTF-8; JSON can spell it.
+        # A lone surrogate has no UTF-8 encoding; it is written as a JSON escape.
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 
 

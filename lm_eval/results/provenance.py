@@ -1,9 +1,11 @@
-"""Say how a run was made, so that its numbers can be made again."""
+"""Describe how a run was made, so that its numbers can be made again."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any, cast
 
 from lm_eval.api.model import LM
@@ -12,12 +14,12 @@ from lm_eval.config.run import RunConfig
 from lm_eval.engine.executor import Executor
 from lm_eval.results.environment import describe_environment, describe_tokenizer
 from lm_eval.results.names import name_of_weights, sanitize_model_name
-from lm_eval.results.schema import EvalResults
+from lm_eval.results.schema import Reproduction, RunDescription, RunStatistics
 from lm_eval.results.serialise import hash_string
 
 
-def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
-    """Everything in a results file beside the scores."""
+def describe_run(run: RunConfig, lm: LM, started: float) -> RunDescription:
+    """Returns settings, model, software and hardware of a run that began at `started`."""
     name = model_name(run)
     template = lm.chat_template(run.apply_chat_template) if run.apply_chat_template else None
     system = run.system_instruction
@@ -36,15 +38,24 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> EvalResults:
         "chat_template_sha": hash_string(template) if template else None,
         "total_evaluation_time_seconds": str(time.time() - started),
     }
-    return cast("EvalResults", described)
+    return cast("RunDescription", described)
+
+
+def describe_reproduction(run: RunConfig, identity: str) -> Reproduction:
+    """Returns what `lm-eval reproduce` needs; `identity` is the JSON text of `model_identity`."""
+    return {
+        "settings": run.settings(secrets=False),
+        "directory": str(Path.cwd()),
+        "model_identity": json.loads(identity),
+    }
 
 
 def describe_usage(
     executor: Executor, lm: LM, used: Usage, asked: int | None = None
-) -> EvalResults | None:
-    """What the model went through, in all its processes; None in those that do not collect.
+) -> RunStatistics | None:
+    """Returns tokens and requests, summed over all processes; None in those that do not collect.
 
-    `asked` tells how many answers this process has put into a store.
+    `asked` is the number of answers that this process has put into a store.
     """
     own = {
         "usage": lm.usage() if hasattr(lm, "usage") else {},
@@ -61,12 +72,12 @@ def describe_usage(
             summed[name].update(counts)
     described = {name: dict(counts) for name, counts in summed.items()}
     if not described["usage"]:
-        del described["usage"]  # it does not count
-    return cast("EvalResults", described)
+        del described["usage"]  # the model counts nothing
+    return cast("RunStatistics", described)
 
 
-def describe_settings(run: RunConfig) -> EvalResults:
-    """What a results file says of a run whose model is not at hand."""
+def describe_settings(run: RunConfig) -> RunDescription:
+    """Returns the description of a run whose model is not loaded."""
     name = model_name(run)
     described: dict[str, Any] = {
         "config": _config(run, None),
@@ -77,16 +88,16 @@ def describe_settings(run: RunConfig) -> EvalResults:
         "system_instruction": run.system_instruction,
         "fewshot_as_multiturn": run.fewshot_as_multiturn,
     }
-    return cast("EvalResults", described)
+    return cast("RunDescription", described)
 
 
 def model_name(run: RunConfig) -> str:
-    """What the model is called: the weights it was given, else the backend or class."""
+    """Returns the model's name: that of its weights, else the backend or class."""
     return name_of_weights(run.model_args) or _label(run)
 
 
 def _label(run: RunConfig) -> str:
-    """The backend; of a model given as an object where it came from, or its class."""
+    """Returns the backend; for a model object, where it was loaded from, or its class."""
     if isinstance(run.model, str):
         return run.model
     source = getattr(getattr(run.model, "config", None), "_name_or_path", None)

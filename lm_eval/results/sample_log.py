@@ -1,7 +1,7 @@
-"""Sample logs as files: as published, or compact; and what is needed of them to score again.
+"""Sample logs: the published format and two compact ones, written and read.
 
-`jsonl` is the published form: a line a document and filter pipeline, answers as text. `zst` and
-`parquet` hold the same in a row a document, however many pipelines, with each prompt once.
+`jsonl` is the published format: one line per document and filter pipeline, answers as text. `zst`
+and `parquet` hold the same in one row per document, with each prompt once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from lm_eval.results.serialise import handle_non_serializable
 #: How a log's file name ends, by its format.
 ENDINGS = {"jsonl": ".jsonl", "zst": ".jsonl.zst", "parquet": ".parquet"}
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<stamp>\d{4}-\d\d-\d\dT[\d.-]+?)(?P<end>\.[a-z].*)")
-#: What belongs to a document; everything else in a sample belongs to a pipeline.
+#: Keys of a sample that belong to its document; all others belong to a filter pipeline.
 _OF_DOCUMENT = ("doc_id", "doc", "target", "doc_hash", "prompt_hash", "target_hash", "thinking")
-#: What a log says of a document under each pipeline, beside the values of its metrics.
+#: Keys that a compact row stores once per document, or as the name of the pipeline.
 _ANSWERS = ("arguments", "resps", "filter", "metrics")
+#: Keys of a pipeline in a compact row that are no metrics.
+_NO_METRICS = ("filtered_resps", "extraction_failed")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One document of a log: what was asked of it, and what was answered, a list a repeat."""
+    """One document of a log: its requests' arguments, and their answers, one list per request."""
 
     doc_id: int
     doc: Any
@@ -41,7 +43,7 @@ class Recorded:
 
 
 def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str) -> None:
-    """A task's samples, in one of the formats."""
+    """Writes a task's samples in one of the formats."""
     if format == "jsonl":
         file.writelines(_encoded(sample_line(sample)) for sample in samples)
         return
@@ -59,16 +61,19 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
     for row in rows:
         for name, column in columns.items():
             value = row.get(name)
-            plain = name in ("doc_id", "prompts", "target_hash", "prompt_hash", "doc_hash")
-            column.append(value if plain or value is None else _json(value))
+            column.append(value if name in _NOT_CODED or value is None else _json(value))
     pyarrow.parquet.write_table(pyarrow.table(columns), file, compression="zstd")
 
 
 _PARQUET_OWN = ("prompts", "arguments", "resps", "pipelines")
+#: Columns of a Parquet file that hold values; the others hold JSON texts.
+_NOT_CODED = ("doc_id", "prompts", "target_hash", "prompt_hash", "doc_hash")
 
 
 def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row a document: prompts once each, and by pipeline what it made of the answers."""
+    """Returns one row per document: each prompt once, and by pipeline the filtered answers and
+    metric values.
+    """
     rows: dict[int, dict[str, Any]] = {}
     for sample in samples:
         row = rows.get(sample["doc_id"])
@@ -97,7 +102,7 @@ def _json(value: Any) -> str:
 
 
 def _encoded(line: str) -> bytes:
-    # Half of a character pair cannot be written as UTF-8; JSON can spell it.
+    # A lone surrogate has no UTF-8 encoding; it is written as a JSON escape.
     return line.encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -105,7 +110,7 @@ def _encoded(line: str) -> bytes:
 
 
 def find_logs(path: Path) -> dict[str, Path]:
-    """The logs at a path, by task: one file, or the last of each task in a folder or one below."""
+    """Returns logs by task: the file at `path`, or each task's newest in a folder or one below."""
     if path.is_file():
         found = _NAME.fullmatch(path.name)
         if found is None:
@@ -130,7 +135,7 @@ def find_logs(path: Path) -> dict[str, Path]:
 
 
 def results_beside(logs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
-    """By task, the results that were written with its log; nothing where there are none."""
+    """Returns by task the results file written with its log; empty where there is none."""
     read: dict[tuple[Path, str], dict[str, Any]] = {}
     found: dict[str, dict[str, Any]] = {}
     for name, log in logs.items():
@@ -154,7 +159,7 @@ def _results(folder: Path, stamp: str) -> dict[str, Any]:
 
 
 def _task_name(log: Path, written: str) -> str:
-    """The task's true name, where the file's could not spell it."""
+    """Returns the task's name, from the results where the file name is an altered form of it."""
     if "__" in written or len(written.encode(errors="replace")) >= LONGEST - 3:
         for name in results_beside({written: log})[written].get("configs", {}):
             if file_name(name) == written:
@@ -166,7 +171,7 @@ def _task_name(log: Path, written: str) -> str:
 
 
 def read_log(path: Path) -> list[Recorded]:
-    """The documents of a log in any of the formats, each once, in the order of the file."""
+    """Returns the documents of a log in any of the formats, each once, in the file's order."""
     documents: dict[Any, Recorded] = {}
     try:
         for number, row in enumerate(_rows(path), start=1):
@@ -191,8 +196,10 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         import pyarrow.parquet
 
         for row in pyarrow.parquet.read_table(path).to_pylist():
-            coded = ("doc", "arguments", "resps")
-            yield {**row, **{name: json.loads(row[name]) for name in coded}}
+            yield {
+                name: value if name in _NOT_CODED or value is None else json.loads(value)
+                for name, value in row.items()
+            }
         return
     if path.name.endswith(ENDINGS["zst"]):
         import pyarrow
@@ -210,18 +217,63 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _recorded(row: Mapping[str, Any]) -> Recorded:
-    if "prompts" in row:
-        prompts = row["prompts"]
-        arguments = [(prompts[given[0]], *given[1:]) for given in row["arguments"]]
-    else:
-        named = row["arguments"]
-        numbered = (named[f"gen_args_{i}"] for i in range(len(named)))
-        arguments = [tuple(given[f"arg_{j}"] for j in range(len(given))) for given in numbered]
+    arguments = _arguments(row)
     return Recorded(int(row["doc_id"]), row["doc"], arguments, row["resps"])
 
 
+def _arguments(row: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Returns the arguments of a row's requests."""
+    if "prompts" in row:
+        prompts = row["prompts"]
+        return [(prompts[given[0]], *given[1:]) for given in row["arguments"]]
+    named = row["arguments"]
+    numbered = (named[f"gen_args_{i}"] for i in range(len(named)))
+    return [tuple(given[f"arg_{j}"] for j in range(len(given))) for given in numbered]
+
+
+def read_samples_file(path: Path) -> list[dict[str, Any]]:
+    """Returns the samples of a log in any of the formats, as plain JSON data.
+
+    `zst` and `parquet` give back what was written; in a `jsonl` log, targets and answers are text.
+    """
+    try:
+        rows = list(_rows(path))
+        pipelines = dict.fromkeys(name for row in rows for name in row.get("pipelines", ()))
+        if not pipelines:
+            return [
+                {**row, "arguments": [list(given) for given in _arguments(row)]} for row in rows
+            ]
+        return [
+            _expanded(row, pipeline)
+            for pipeline in pipelines
+            for row in rows
+            if pipeline in row["pipelines"]
+        ]
+    except DataError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise DataError(
+            f"{path}: cannot be read as a sample log ({type(error).__name__}: {error})."
+        ) from error
+
+
+def _expanded(row: Mapping[str, Any], pipeline: str) -> dict[str, Any]:
+    """Returns the sample of one pipeline from a compact row: the inverse of `compact`."""
+    own = row["pipelines"][pipeline]
+    # A Parquet file has the column `thinking` even if no sample has that key.
+    absent = {"thinking"} if row.get("thinking") is None else set()
+    return {
+        **{name: row[name] for name in _OF_DOCUMENT if name in row and name not in absent},
+        "arguments": [list(given) for given in _arguments(row)],
+        "resps": row["resps"],
+        "filter": pipeline,
+        "metrics": [name for name in own if name not in _NO_METRICS],
+        **own,
+    }
+
+
 def read_answer(kind: str, given: Any) -> Any:
-    """An answer of a log, which may be text throughout, as the model gave it."""
+    """Returns an answer of a log with the types that models return; `jsonl` logs hold text."""
     if kind == "generate_until":
         return str(given)
     if kind == "loglikelihood_rolling":

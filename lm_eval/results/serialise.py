@@ -1,16 +1,49 @@
-"""Make anything a task, model or metric hands over fit for JSON."""
+"""Convert what tasks, models and metrics return to plain JSON data, and hash it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any
 
 import numpy as np
 
+#: What JSON cannot spell and Python reads nevertheless. Each is one object, because a NaN equals
+#: nothing but itself, and only by identity: results that hold one can still be compared.
+_CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def loads(text: str) -> Any:
+    """Returns the data of a JSON text, in which every NaN is the object `math.nan`."""
+    return json.loads(text, parse_constant=_CONSTANTS.__getitem__)
+
+
+def plain(value: Any) -> Any:
+    """Returns `value` as a JSON file gives it back: dictionaries with text keys, lists, text,
+    numbers, booleans, None.
+    """
+    try:
+        text = json.dumps(value, default=handle_non_serializable)
+    except TypeError:  # a key that JSON does not accept: a tuple, a number of numpy
+        text = json.dumps(_with_json_keys(value), default=handle_non_serializable)
+    return loads(text)
+
+
+def _with_json_keys(value: Any) -> Any:
+    """Returns a copy in which every key that JSON does not accept is replaced by its text."""
+    if isinstance(value, dict):
+        return {
+            key if key is None or isinstance(key, (str, int, float)) else str(key): (
+                _with_json_keys(item)
+            )
+            for key, item in value.items()
+        }
+    return [_with_json_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
+
 
 def handle_non_serializable(o: Any) -> Any:
-    """What `json.dumps(default=)` falls back on: plain numbers and lists, else text."""
+    """Fallback for `json.dumps(default=)`: numpy numbers as numbers, sets as lists, else text."""
     if isinstance(o, np.bool_):
         return bool(o)
     if isinstance(o, np.integer):
@@ -23,7 +56,7 @@ def handle_non_serializable(o: Any) -> Any:
 
 
 def sanitize_list(sub: Any) -> Any:
-    """Every leaf of nested lists as text, so that all lines of a log have the same types."""
+    """Returns nested lists with every leaf as text: all lines of a log get the same types."""
     if isinstance(sub, list):
         return [sanitize_list(item) for item in sub]
     if isinstance(sub, tuple):
@@ -32,10 +65,14 @@ def sanitize_list(sub: Any) -> Any:
 
 
 def hash_json(value: Any) -> str:
-    """A short hash of plain data, the same whatever order its keys stand in."""
-    text = json.dumps(value, sort_keys=True, default=handle_non_serializable)
+    """Returns a short hash of plain data that does not depend on the order of keys."""
+    try:
+        text = json.dumps(value, sort_keys=True, default=handle_non_serializable)
+    except TypeError:  # keys that JSON does not accept, or that cannot be sorted: 3 and "three"
+        text = json.dumps(plain(value), sort_keys=True)
     return hash_string(text)[:16]
 
 
 def hash_string(string: str) -> str:
+    """Returns the SHA-256 hash of a text, in hexadecimal digits."""
     return hashlib.sha256(string.encode("utf-8", "backslashreplace")).hexdigest()

@@ -12,7 +12,7 @@ from lm_eval.errors import EvalError, located
 from lm_eval.metrics.aggregations import mean
 from lm_eval.metrics.uncertainty import confidence_interval, standard_error
 from lm_eval.results.samples import samples_of
-from lm_eval.results.schema import EvalResults
+from lm_eval.results.schema import Summary
 from lm_eval.scoring import TaskScores, failed
 from lm_eval.stats.intervals import Interval, normal_interval
 
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Doubt:
-    """How the uncertainty of scores is to be told."""
+class UncertaintyConfig:
+    """How the uncertainty of scores is estimated and reported."""
 
     bootstrap_iters: int
     confidence: float | None = None
@@ -29,8 +29,8 @@ class Doubt:
 
 
 @dataclass
-class Summary:
-    """One task's row, and what stands beside it."""
+class TaskSummary:
+    """One task's row, and what is stored beside it."""
 
     row: dict[str, Any]
     intervals: dict[str, Interval] = field(default_factory=dict)
@@ -41,25 +41,27 @@ class Summary:
 def summarise(
     scores: Mapping[str, TaskScores],
     groups: Mapping[str, Group],
-    doubt: Doubt,
+    uncertainty: UncertaintyConfig,
     keep_samples: bool,
-) -> EvalResults:
-    """The results: a row a task, a row a group, and what is needed to read them."""
-    summaries = {name: summarise_task(name, scored, doubt) for name, scored in scores.items()}
+) -> Summary:
+    """Returns one row per task and per group, and what is needed to read them."""
+    summaries = {name: summarise_task(name, scored, uncertainty) for name, scored in scores.items()}
     rows = {name: summary.row for name, summary in summaries.items()}
     tasks = {name: scored.task for name, scored in scores.items()}
     configs = {name: task.dump_config() for name, task in tasks.items()}
     versions: dict[str, Any] = {name: task.VERSION for name, task in tasks.items()}
     shots: dict[str, Any] = {name: _shots(config) for name, config in configs.items()}
-    directions = {name: dict(task.higher_is_better()) for name, task in tasks.items()}
+    directions: dict[str, dict[str, Any]] = {
+        name: dict(task.higher_is_better()) for name, task in tasks.items()
+    }
     intervals = {name: summary.intervals for name, summary in summaries.items()}
     for group in _children_first(groups.values()):
         rows[group.name] = group.aggregate(rows)
         versions[group.name] = group.version
-        intervals[group.name] = _group_intervals(rows[group.name], doubt.confidence)
+        intervals[group.name] = _group_intervals(rows[group.name], uncertainty.confidence)
         _inherit_shots(group, shots)
         _inherit_directions(group, directions)
-    results: EvalResults = {
+    results: Summary = {
         "results": rows,
         "group_subtasks": {group.name: group.child_names for group in groups.values()},
         "configs": dict(sorted(configs.items())),
@@ -81,16 +83,20 @@ def summarise(
     clusters = {name: s.clusters for name, s in summaries.items() if s.clusters is not None}
     if clusters:
         results["clusters"] = clusters
-    if doubt.confidence is not None:
-        results["confidence"] = doubt.confidence
-        results["intervals"] = {name: found for name, found in intervals.items() if found}
+    if uncertainty.confidence is not None:
+        results["confidence"] = uncertainty.confidence
+        results["intervals"] = {
+            name: {key: list(ends) for key, ends in found.items()}
+            for name, found in intervals.items()
+            if found
+        }
     if keep_samples:
         results["samples"] = {name: samples_of(scored) for name, scored in scores.items()}
     return results
 
 
-def summarise_task(name: str, scored: TaskScores, doubt: Doubt) -> Summary:
-    """A task's row: `metric,filter` and `metric_stderr,filter` for everything it reports."""
+def summarise_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig) -> TaskSummary:
+    """Returns a task's row: `metric,filter` and `metric_stderr,filter` for all that it reports."""
     functions = scored.task.aggregation()
     columns = scored.columns()
     counts = {key: len(column.values) for key, column in columns.items()}
@@ -99,8 +105,8 @@ def summarise_task(name: str, scored: TaskScores, doubt: Doubt) -> Summary:
         "alias": scored.task.config.task_alias or name,
         "sample_len": max(counts.values(), default=0),
     }
-    summary = Summary(row, extraction_failed=scored.extraction_failed())
-    shared = _clusters(scored, doubt.cluster)
+    summary = TaskSummary(row, extraction_failed=scored.extraction_failed())
+    shared = _clusters(scored, uncertainty.cluster)
     if shared is not None:
         by, clusters = shared
         summary.clusters = {"by": by, "count": len(set(clusters))}
@@ -122,16 +128,16 @@ def summarise_task(name: str, scored: TaskScores, doubt: Doubt) -> Summary:
                     f"task {name!r}: the aggregation of {metric} returned nothing; "
                     "it must return a number."
                 )
-            error = standard_error(aggregation, column.values, doubt.bootstrap_iters, own)
+            error = standard_error(aggregation, column.values, uncertainty.bootstrap_iters, own)
         except EvalError as problem:
             raise located(problem, f"task {name!r}") from problem
         except Exception as problem:
             raise failed(f"task {name!r}: aggregating {metric}", problem) from problem
         row[f"{metric},{pipeline}"] = value
         row[f"{metric}_stderr,{pipeline}"] = "N/A" if error is None else error
-        if doubt.confidence is not None and isinstance(value, (int, float)):
+        if uncertainty.confidence is not None and isinstance(value, (int, float)):
             found = confidence_interval(
-                aggregation, column.values, value, error, doubt.confidence, own
+                aggregation, column.values, value, error, uncertainty.confidence, own
             )
             if found is not None:
                 summary.intervals[f"{metric},{pipeline}"] = found

@@ -1,4 +1,4 @@
-"""The results as a table to read: one row a metric, groups with their children indented."""
+"""Results as Markdown tables: one row per metric, groups with their children indented."""
 
 from __future__ import annotations
 
@@ -14,18 +14,56 @@ _ARROWS = {True: "↑", False: "↓"}
 _NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
 
 
+#: The metric of a task that is not scored (`--predict_only`); its value means nothing.
+_NOT_SCORED = "bypass"
+
+
+def heading(results: Mapping[str, Any]) -> str:
+    """Returns the line above a table: the model's name, and its backend if that differs."""
+    config = results.get("config") or {}
+    backend = results.get("model_source") or config.get("model")
+    name = results.get("model_name") or backend
+    if name is None:
+        return "Model: not recorded"
+    return f"Model: {name}" if backend in (None, name) else f"Model: {name} ({backend})"
+
+
 def make_tables(result_dict: Mapping[str, Any]) -> str:
-    """The table of tasks, and after it that of groups where there are any."""
+    """Returns the table of tasks, followed by that of groups if there are any.
+
+    A task that was not scored has the words "not scored" in place of a value.
+    """
     columns = ["results", "groups"] if "groups" in result_dict else ["results"]
-    return "\n".join(make_table(result_dict, column) for column in columns)
+    shown = _without_bypass(result_dict)
+    return "\n".join(make_table(shown, column) for column in columns)
+
+
+def _without_bypass(result_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy in which the value of `bypass` is "not scored", without error and arrow."""
+    shown = dict(result_dict)
+    for part in ("results", "groups"):
+        shown[part] = {
+            name: {
+                key: "not scored" if key.startswith(f"{_NOT_SCORED},") else value
+                for key, value in row.items()
+                if not key.startswith(f"{_NOT_SCORED}_stderr,")
+            }
+            for name, row in result_dict.get(part, {}).items()
+        }
+    shown["higher_is_better"] = {
+        name: {metric: better for metric, better in metrics.items() if metric != _NOT_SCORED}
+        for name, metrics in result_dict.get("higher_is_better", {}).items()
+    }
+    return shown
 
 
 def make_table(
     result_dict: Mapping[str, Any], column: str = "results", sort_results: bool = False
 ) -> str:
-    """A Markdown table of the tasks (`results`) or the groups (`groups`) alone.
+    """Returns a Markdown table of the tasks (`results`) or the groups (`groups`), as published.
 
-    Intervals, and documents in which no answer was found, get a column where there are any.
+    Confidence intervals, and the share of documents in which no answer was found, get a column if
+    there are any.
     """
     rows = result_dict[column]
     ordered = _hierarchy(result_dict.get("group_subtasks", {}), rows)
@@ -40,7 +78,7 @@ def make_table(
 
 
 def _more_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
-    """The columns that these rows have something to put into."""
+    """Returns the optional columns for which these rows have values."""
     intervals = result_dict.get("intervals", {})
     failures = result_dict.get("extraction_failed", {})
     headers = []
@@ -78,7 +116,7 @@ def _lines(
     row: Mapping[str, Any],
     more: Sequence[str],
 ) -> list[list[str]]:
-    """A line a metric; the name and version stand on the first alone."""
+    """Returns one line per metric; only the first has the name and version."""
     version = str(result_dict["versions"].get(key, "N/A"))
     shots = str(result_dict.get("n-shot", {}).get(key, ""))
     directions = result_dict.get("higher_is_better", {}).get(key, {})
@@ -107,7 +145,7 @@ def _number(value: Any) -> str:
 def _hierarchy(
     group_subtasks: Mapping[str, Sequence[str]], rows: Mapping[str, Any]
 ) -> list[tuple[str, int]]:
-    """The rows in reading order, groups, then their children, and how deep each stands.
+    """Returns row names with their depth: every group is followed by its children.
 
     A task of several groups has a row in each.
     """

@@ -1,0 +1,102 @@
+"""A JSON Schema of results files, and the tables of docs/results.md, made from `schema.py`.
+
+`python -m lm_eval.results.json_schema` writes both anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from lm_eval.config.schema import schema_of
+from lm_eval.config.types import describe
+from lm_eval.results import schema as fields
+
+FILE = Path(__file__).with_name("results.schema.json")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "results.md"
+
+#: The parts of `EvalResults`, and the keys of a row: each has a table in the document.
+PARTS: tuple[Any, ...] = (
+    fields.Scores,
+    fields.OptionalScores,
+    fields.TaskInputs,
+    fields.RunStatistics,
+    fields.RunDescription,
+    fields.Reproduction,
+)
+#: A table in the document, between comments that name its TypedDict.
+_TABLE = re.compile(r"(<!-- fields of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def results_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of a results file. Keys that it does not name are allowed."""
+    made = _schema_of(fields.EvalResults)
+    row = _schema_of(fields.RowFields)
+    row["patternProperties"] = {
+        "_stderr,": {
+            "description": "standard error of a score; `N/A` where there is none",
+            "anyOf": [{"type": "number"}, {"const": "N/A"}],
+        },
+        ",": {"description": "a score, by `metric,filter`: what the metric's aggregation returns"},
+    }
+    for rows in ("results", "groups"):
+        made["properties"][rows]["additionalProperties"] = row
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"lm_eval results, format {fields.FORMAT}",
+        **made,
+    }
+
+
+def _schema_of(hint: Any) -> dict[str, Any]:
+    """Returns the schema of a type; the values of dictionaries are checked too."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if typing.is_typeddict(hint):
+        declared = dict(_declared(hint))
+        return {
+            "type": "object",
+            "properties": {
+                name: {"description": meaning, **_schema_of(kind)}
+                for name, (kind, meaning, _) in declared.items()
+            },
+            "required": [name for name, (_, _, absent) in declared.items() if absent is None],
+        }
+    if origin is list:
+        return {"type": "array", "items": _schema_of(arguments[0])}
+    if origin is dict:
+        values = _schema_of(arguments[1])
+        return {"type": "object", **({"additionalProperties": values} if values else {})}
+    return schema_of(hint)
+
+
+def _declared(part: Any) -> Iterator[tuple[str, tuple[Any, str, str | None]]]:
+    """Yields the stored fields of a TypedDict: type, meaning, and when absent (None for never)."""
+    for name, hint in typing.get_type_hints(part, include_extras=True).items():
+        if typing.get_origin(hint) is Annotated:  # not `samples`, which have files of their own
+            kind, meaning, *absent = typing.get_args(hint)
+            yield name, (kind, meaning, absent[0] if absent else None)
+
+
+def field_table(part: Any) -> str:
+    """Returns a Markdown table of the fields that a TypedDict declares, without inherited ones."""
+    others = {name for other in PARTS if other is not part for name, _ in _declared(other)}
+    lines = ["| key | type | meaning | absent |", "|---|---|---|---|"]
+    for name, (kind, meaning, absent) in _declared(part):
+        if name not in others:
+            null = " or null" if type(None) in typing.get_args(kind) else ""
+            lines.append(f"| `{name}` | {describe(kind)}{null} | {meaning} | {absent or 'never'} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_tables(text: str) -> str:
+    """Returns the document with every table made anew."""
+    return _TABLE.sub(lambda m: f"{m[1]}\n{field_table(getattr(fields, m[2]))}\n{m[3]}", text)
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(results_schema(), indent=2) + "\n", encoding="utf-8")
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
