@@ -13,7 +13,7 @@ from lm_eval.results.sample_log import read_samples_file
 from lm_eval.results.schema import FORMAT, EvalResults
 from lm_eval.results.serialise import loads
 
-#: The name of a results file ends in the time at which it was written.
+#: The name of a results file ends in the time when it was written.
 _STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
 
 
@@ -68,8 +68,8 @@ def read_samples(path: str | Path) -> dict[str, list[dict[str, Any]]]:
     """Returns the samples that were saved with a results file, by task, as plain JSON data.
 
     Logs in the formats `zst` and `parquet` give back what was saved. In a `jsonl` log, the
-    published format, targets and answers are text. A results file saved without samples gives an
-    empty dictionary; one whose logs are missing raises `OutputError`.
+    published format, targets and answers are text. A run that kept no samples gives an empty
+    dictionary; logs that are missing raise `OutputError`.
     """
     path = Path(path)
     found: dict[str, list[dict[str, Any]]] = {}

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-#: What JSON cannot spell and Python reads nevertheless. Each is one object, because a NaN equals
-#: nothing but itself, and only by identity: results that hold one can still be compared.
+#: Constants that Python's `json` adds to the standard. NaN is always this one object: containers
+#: compare their items by identity first, so results that hold it are still equal to themselves.
 _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
     """
     try:
         text = json.dumps(value, default=handle_non_serializable)
-    except TypeError:  # a key that JSON does not accept: a tuple, a number of numpy
+    except TypeError:  # a key that JSON does not accept: a tuple, a numpy number
         text = json.dumps(_with_json_keys(value), default=handle_non_serializable)
     return loads(text)
 
