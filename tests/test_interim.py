@@ -28,6 +28,7 @@ class Watching(LM):
     """Answers task by task, and looks after each at what the folder holds."""
 
     partial = Path()
+    seen = Path()
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         given = [(-float(len(request.args[1])), False) for request in requests]
@@ -36,6 +37,7 @@ class Watching(LM):
             asked = [request.args for request in requests[batch]]
             self.cache_hook.add_batch("loglikelihood", asked, given[batch])
             text = self.partial.read_text() if self.partial.exists() else '{"results": {}}'
+            self.seen.write_text(text)
             SEEN.append(json.loads(text)["results"])
         return given
 
@@ -61,6 +63,7 @@ def three(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 def evaluated(folder: Folder) -> Any:
     Watching.partial = folder.path / "out" / "watching" / "results_partial.json"
+    Watching.seen = folder.path / "seen.json"
     run = RunConfig(
         model="watching",
         tasks=["colours", "two", "three"],
@@ -84,7 +87,8 @@ def test_a_finished_task_has_its_row_while_others_are_asked(three: Folder) -> No
 
 def test_partial_results_are_read_like_whole_ones(three: Folder) -> None:
     evaluated(three)
-    partial = read_results(Watching.partial)
+    assert not Watching.partial.exists()  # the results are there
+    partial = read_results(Watching.seen)
     assert partial["format"] == 1
     assert sorted(partial["configs"]) == ["colours", "two"]
     assert not problems(partial)

@@ -230,7 +230,7 @@ def slowly(function, seconds):
         return function(*arguments, **options)
     return wrapper
 
-model.check_ways = slowly(model.check_ways, 1.9)
+model.check_execution_modes = slowly(model.check_execution_modes, 1.9)
 model.HFLM.tok_decode = slowly(model.HFLM.tok_decode, 0.01)
 options = ["--model", "hf", "--model_args", f"pretrained={WEIGHTS}", "--batch_size", "40"]
 main(["run", *options, "--tasks", "demo_sums", "--limit", "8"])

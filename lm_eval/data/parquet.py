@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from lm_eval.data.rows import TableRows, no_file
+from lm_eval.data.plain_tables import is_plain
+from lm_eval.data.rows import TableRows, as_dataset, no_file, to_dataset
 from lm_eval.errors import DataError
 
 #: Splits somebody still holds, by their files as they were when read: tasks that share a data set
@@ -68,58 +68,6 @@ def _table(file: Path) -> Any:
         ) from error
 
 
-def is_plain(schema: Any) -> bool:
-    """Whether the table's own values are what `datasets` would give."""
-    features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    described = (features.get("info") or {}).get("features")
-    return all(_plain_type(field.type) for field in schema) and _plain_features(described)
-
-
-def _plain_type(kind: Any) -> bool:
-    from pyarrow import types
-
-    if types.is_list(kind) or types.is_large_list(kind):
-        return _plain_type(kind.value_type)
-    if types.is_struct(kind):
-        return all(_plain_type(kind.field(number).type) for number in range(kind.num_fields))
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_integer(kind)
-        or types.is_float32(kind)
-        or types.is_float64(kind)
-        or types.is_boolean(kind)
-        or types.is_null(kind)
-    )
-
-
-def _plain_features(features: Any) -> bool:
-    """Of the features `datasets` writes into a file, those that change nothing on reading."""
-    if features is None:
-        return True
-    if isinstance(features, list):  # an old spelling of a list of something
-        return len(features) == 1 and _plain_features(features[0])
-    kind = features.get("_type")
-    if kind in ("Value", "ClassLabel"):
-        return True
-    if kind in ("List", "LargeList"):
-        return _plain_features(features["feature"])
-    if kind == "Sequence":  # of a table it is a table of lists: left to the library
-        inner = features["feature"]
-        return isinstance(inner, dict) and "_type" in inner and _plain_features(inner)
-    return kind is None and all(_plain_features(feature) for feature in features.values())
-
-
-def to_dataset(table: Any) -> Any:
-    """A `datasets.Dataset` in memory; its fingerprint is that of the rows, which is quick."""
-    import datasets
-    from datasets.table import InMemoryTable
-
-    from lm_eval.data.fingerprint import fingerprint
-
-    return datasets.Dataset(InMemoryTable(table), fingerprint=fingerprint(TableRows(table))[:16])
-
-
 def write_parquet(split: Any, file: Path) -> None:
     """Write a split so that `read_parquet` and `datasets` both give its rows back."""
     if isinstance(split, TableRows):
@@ -127,6 +75,4 @@ def write_parquet(split: Any, file: Path) -> None:
 
         pyarrow.parquet.write_table(split.table, file, compression="zstd")
     else:
-        from lm_eval.data.rows import as_dataset
-
         as_dataset(split).to_parquet(str(file))

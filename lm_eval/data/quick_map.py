@@ -17,7 +17,7 @@ import pyarrow
 from datasets.fingerprint import generate_random_fingerprint
 from datasets.table import InMemoryTable
 
-from lm_eval.data.parquet import is_plain
+from lm_eval.data.plain_tables import is_plain
 
 
 class QuickDataset(datasets.Dataset):  # type: ignore[misc]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from lm_eval.data.plain_tables import is_plain
+from lm_eval.data.row_hash import hash_table
 from lm_eval.errors import DataError
 
 Doc = dict[str, Any]
@@ -81,7 +83,7 @@ class TableRows(_LikeDataset):
     """The rows of an Arrow table, made into dictionaries when they are looked at.
 
     Only for tables of plain values, where the dictionaries are those `datasets` would give
-    (`parquet.is_plain`). `dataset` is the library's own view of them, where there is one.
+    (`plain_tables.is_plain`). `dataset` is the library's own view of them, where there is one.
     """
 
     def __init__(self, table: Any, dataset: Any = None) -> None:
@@ -90,8 +92,6 @@ class TableRows(_LikeDataset):
         self.column_names = list(table.column_names)
 
     def make_dataset(self) -> Any:
-        from lm_eval.data.parquet import to_dataset
-
         return to_dataset(self.table)
 
     @overload
@@ -120,6 +120,14 @@ class TableRows(_LikeDataset):
             yield from batch.to_pylist()
 
 
+def to_dataset(table: Any) -> Any:
+    """Returns a `datasets.Dataset` in memory; its fingerprint is that of the rows, which is quick."""
+    import datasets
+    from datasets.table import InMemoryTable
+
+    return datasets.Dataset(InMemoryTable(table), fingerprint=hash_table(table)[:16])
+
+
 def as_dataset(split: Any) -> Any:
     """A real `datasets.Dataset`, which is what a task folder's `process_docs` is written for."""
     return split.keep_dataset() if isinstance(split, _LikeDataset) else split
@@ -132,8 +140,6 @@ def without_library(split: Any) -> Any:
     shown = split.format
     if shown["type"] is not None or list(shown["columns"]) != split.column_names:
         return split
-    from lm_eval.data.parquet import is_plain
-
     if not is_plain(split.features.arrow_schema):
         return split
     return TableRows(split.with_format("arrow")[:], split)

@@ -30,9 +30,24 @@ UNDER_WAY = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 
 
 class _Bar(tqdm):  # type: ignore[type-arg]  # it iterates over nothing
-    """A tqdm bar that leaves no monitoring thread behind."""
+    """A tqdm bar that leaves no monitoring thread behind, and is told when it began."""
 
     monitor_interval = 0
+
+    def show(self, done: int, elapsed: float, layout: str) -> None:
+        """Draws what is done after so many seconds."""
+        self.n, self.bar_format = done, layout
+        self.last_print_t = time.time()
+        self.start_t = self.last_print_t - elapsed
+        self.refresh(nolock=True)
+
+    def draw_at_once(self) -> None:
+        """Ends the delay that keeps tqdm from drawing by itself."""
+        self.delay = 0.0
+
+    def stay(self) -> None:
+        """Leaves the bar on the terminal when it is closed."""
+        self.leave = True
 
 
 class Line:
@@ -75,22 +90,19 @@ class Line:
             if self._total is None and self._bar.pos:  # a bar of other code shows what is done
                 self.clear()
                 return
-            self._bar.delay = 0.0
+            self._bar.draw_at_once()
         bar, done = self._bar, self._done
-        bar.n = done
-        bar.last_print_t = time.time()
-        bar.start_t = bar.last_print_t - elapsed
         if self._total is None:
             # Filled up with spaces, which tqdm cuts: a bar of other code leaves its end there.
-            bar.bar_format = STAGE + " " * (bar.ncols or 0)
+            layout = STAGE + " " * (bar.ncols or 0)
         else:
             estimable = done and (elapsed > ESTIMATE_DELAY or done >= self._total)
-            bar.bar_format = UNDER_WAY if estimable else BEGINNING
+            layout = UNDER_WAY if estimable else BEGINNING
             if self._tokens is not None and (count := self._tokens() - self._tokens_before):
                 bar.set_postfix_str(f"{count / elapsed:,.0f} tokens/s", refresh=False)
             elif estimable:
                 bar.set_postfix_str(f"{done / elapsed:,.2f} {self._unit}/s", refresh=False)
-        bar.refresh(nolock=True)
+        bar.show(done, elapsed, layout)
 
     def clear(self) -> None:
         """Takes the line off the terminal; it can be drawn again."""
@@ -103,7 +115,7 @@ class Line:
         if self._total is not None:
             self.draw()
             if self._bar is not None:
-                self._bar.leave = True
+                self._bar.stay()
         self.clear()
 
 

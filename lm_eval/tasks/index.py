@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -76,9 +77,7 @@ def offer_as_package(folder: Path, last: bool = False) -> None:
 
     Its own come before ours of the same name, as its tasks do; or `last`, as a pack's do.
     """
-    import lm_eval.tasks
-
-    search = lm_eval.tasks.__path__
+    search = sys.modules[str(__package__)].__path__
     if str(folder) not in search:
         search.insert(len(search) if last else 0, str(folder))
 
