@@ -30,7 +30,7 @@ from lm_eval.errors import EvalError
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import Interim
 from lm_eval.logs import setup_logging
-from lm_eval.models.create import create_model
+from lm_eval.models.create import check_available, create_model
 from lm_eval.models.identity import model_identity
 from lm_eval.preparation import (
     build_requests,
@@ -61,6 +61,7 @@ def run_evaluation(
     there is not asked again.
     """
     started, stages = time.time(), Stages()
+    check_available(run.model)
     plant_seeds(run.seed)
     manager = task_manager or TaskManager(
         include_path=run.include_path, metadata=run.metadata_of_tasks

@@ -7,9 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from lm_eval.api.model import LM
-from lm_eval.api.registry import get_model
+from lm_eval.api.registry import get_model, model_registry
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, EvalError, ModelError, suggestion
+from lm_eval.models import NOT_YET
+
+
+def check_available(model: object) -> None:
+    """Raises for a back end that only the published harness has, unless a plug-in brings it."""
+    if isinstance(model, str) and model in NOT_YET and model not in model_registry:
+        model_registry.get(model)
 
 
 def create_model(run: RunConfig) -> LM:
