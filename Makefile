@@ -17,6 +17,7 @@
 PYTHON ?= python3
 PIP_QUIET = -m pip install --quiet --disable-pip-version-check
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+WHERE = The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on the PATH.
 # Numpy's products in the tests are small: one thread per process is fastest.
 PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks
@@ -40,12 +41,12 @@ endef
 	@touch $@
 
 install: .venv/ready-$(VERSION)  ## install lm_eval into .venv
-	@echo "==> The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on the PATH."
+	@echo "==> $(WHERE)"
 
 demo: .venv/ready-$(VERSION)  ## evaluate the embedded model on the embedded benchmark
 	@echo "==> lm-eval run --model demo --tasks demo"
 	@.venv/bin/lm-eval run --model demo --tasks demo
-	@echo "==> The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on the PATH."
+	@echo "==> $(WHERE)"
 
 .venv/test/ready-$(VERSION): pyproject.toml requirements-test.txt constraints/test.txt
 	@echo "==> Installing lm_eval and what its tests need (torch for the comparison) into .venv/test"
