@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from lm_eval.launch import launched_count, launched_rank
 
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[TextIO]
+else:  # not subscriptable before Python 3.11
+    _StreamHandler = logging.StreamHandler
 
-class _OnStderr(logging.StreamHandler[TextIO]):
+
+class _OnStderr(_StreamHandler):
     """Writes to what is stderr at the time, which notebooks and tests exchange."""
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -35,6 +35,7 @@ class Registry(Generic[T]):
         self._group = entry_points
         self._entries: dict[str, T | str] = {}
         self._foreign: set[str] = set()
+        self._missing: dict[str, str] = {}
         self._complete = False
 
     def register(
@@ -63,10 +64,16 @@ class Registry(Generic[T]):
             if not ours or name not in self._foreign:
                 self._entries[name] = entry
 
+    def explain_missing(self, name: str, reason: str) -> None:
+        """Sets what `get` raises for a name that users may expect while nothing is registered."""
+        self._missing[name] = reason
+
     def get(self, name: str) -> T:
         """The object called `name`; an unknown one is answered with the nearest names."""
         if name not in self._entries:
             self._load_all()
+        if name not in self._entries and name in self._missing:
+            raise UnknownNameError(self._missing[name])
         if name not in self._entries:
             raise UnknownNameError(
                 f"unknown {self.kind} {name!r}.{suggestion(name, self._entries)} "

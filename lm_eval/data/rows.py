@@ -121,7 +121,7 @@ class TableRows(_LikeDataset):
 
 
 def to_dataset(table: Any) -> Any:
-    """Returns a `datasets.Dataset` in memory; its fingerprint is that of the rows, which is quick."""
+    """Returns a `datasets.Dataset` in memory; its fingerprint is the hash of its rows."""
     import datasets
     from datasets.table import InMemoryTable
 

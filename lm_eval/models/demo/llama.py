@@ -103,7 +103,7 @@ class Llama:
     def rotate(self, x: Floats, position: Ints) -> Floats:
         """Turn each pair of coordinates by an angle that grows with the position."""
         left, right = np.split(x, 2, axis=-1)
-        turned = np.concatenate([-right, left], axis=-1)
+        turned: Floats = np.concatenate([-right, left], axis=-1)
         rotated: Floats = x * self.cos[position] + turned * self.sin[position]
         return rotated
 
