@@ -191,25 +191,26 @@ def prompts_are_those_of_the_version(name: str, task: Any, asked: Sequence[Asked
 
 
 def is_scored_all_at_once(name: str, task: Any, asked: Sequence[Asked]) -> None:
-    """Choices are scored together: no document makes the task fall back to one by one."""
+    """Log-likelihoods are scored together: no document makes the task fall back to one by one."""
     own = any(metric.fn is not None for metric in task._metrics.shared.metrics.values())
-    if task.OUTPUT_TYPE != "multiple_choice" or task.config.process_results is not None or own:
+    if task.OUTPUT_TYPE == "generate_until" or task.config.process_results is not None or own:
         return
+    rolling = task.OUTPUT_TYPE == "loglikelihood_rolling"
     requests = []
     for number, item in enumerate(asked):
         arguments = enumerate(item.arguments)
         requests.append(
             [
                 Instance(
-                    "loglikelihood",
+                    kind,
                     item.doc,
-                    (context, continuation),
+                    tuple(texts),
                     place,
                     ("task", number, 1),
-                    filtered_resps={"none": (-float(place), False)},
+                    filtered_resps={"none": -1.0 if rolling else (-float(place), False)},
                     tokens=1,
                 )
-                for place, (_, context, continuation) in arguments
+                for place, (kind, *texts) in arguments
             ]
         )
     columns = task.score_documents("none", requests)

@@ -91,6 +91,12 @@ def test_only_the_first_of_several_processes_draws(tmp_path: Path) -> None:
     assert on_terminal(code, tmp_path, WORLD_SIZE="2", RANK="0").drawings != []
 
 
+def test_a_user_turns_progress_off_by_the_variable_of_tqdm(tmp_path: Path) -> None:
+    code = f"{SLOW_MODEL}\nwith stage('Waiting'):\n    time.sleep(1.8)\n"
+    code += "    with progress(4, 'Scoring') as bar:\n        bar.update(4)\n"
+    assert on_terminal(code, tmp_path, TQDM_DISABLE="1").drawings == []
+
+
 def test_log_messages_get_lines_of_their_own(tmp_path: Path) -> None:
     """Those of libraries, too, whose handlers are made while a line is shown."""
     seen = on_terminal(

@@ -77,7 +77,7 @@ class Line:
         return self._total is not None or time.monotonic() - self._started >= STAGE_DELAY
 
     def draw(self) -> None:
-        elapsed = time.monotonic() - self._started
+        elapsed = max(time.monotonic() - self._started, 1e-6)
         if self._bar is None:
             # A delay keeps tqdm from drawing before it is told when this began.
             self._bar = _Bar(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,7 +66,9 @@ def stage(desc: str) -> Iterator[None]:
 
 
 def _is_visible() -> bool:
-    return sys.stderr.isatty() and launched_rank() == 0
+    """Whether a person can see it and wants to; tqdm before 4.66 does not know the variable."""
+    wanted = not os.environ.get("TQDM_DISABLE")
+    return wanted and sys.stderr.isatty() and launched_rank() == 0
 
 
 @contextmanager

@@ -35,7 +35,7 @@ NOT_A_CHOICE = -100
 # -- what a metric is computed from -----------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Targets:
     """Answers to `loglikelihood` requests: one target text per document."""
 
@@ -44,7 +44,7 @@ class Targets:
     greedy: Sequence[bool]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Texts:
     """Answers to `loglikelihood_rolling` requests: one whole text per document, and its size."""
 
@@ -53,7 +53,7 @@ class Texts:
     bytes: Sequence[int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Choices:
     """Answers to multiple-choice documents that all offer the same number of choices.
 
@@ -176,13 +176,11 @@ def _columns(output_type: str, documents: Any, wanted: Collection[str]) -> Colum
     """The wanted metrics of an output type, in the order of their registration."""
     registered = likelihood_registries[output_type]
     columns: Columns = {}
-    # An empty choice scores as numpy has it (-inf or nan), without the warning.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for name in registered:
-            if name in wanted:
-                values = registered.get(name).compute(documents)
-                if values is not None:
-                    columns[name] = values
+    for name in registered:
+        if name in wanted:
+            values = registered.get(name).compute(documents)
+            if values is not None:
+                columns[name] = values
     return columns
 
 
@@ -191,16 +189,35 @@ def _columns(output_type: str, documents: Any, wanted: Collection[str]) -> Colum
 
 def score_loglikelihood(answer: Answer, wanted: Collection[str]) -> Values:
     """One document's values from the likelihood of its target."""
-    loglikelihood, is_greedy = answer
-    return _first(_columns("loglikelihood", Targets([loglikelihood], [is_greedy]), wanted))
+    return _first(score_targets([answer], wanted))
+
+
+def score_targets(answers: Sequence[Answer], wanted: Collection[str]) -> Columns:
+    """The wanted metrics of documents with one target each, one list of values per metric."""
+    try:
+        targets = Targets([ll for ll, _ in answers], [greedy for _, greedy in answers])
+    except (TypeError, ValueError) as error:
+        raise _not_a_pair(error) from error
+    return _columns("loglikelihood", targets, wanted)
+
+
+def _not_a_pair(error: Exception) -> DataError:
+    return DataError(
+        "an answer is not a pair of log-likelihood and is_greedy "
+        f"({type(error).__name__}: {error}); do its filters change it?"
+    )
 
 
 def score_rolling(
     loglikelihood: float, words: int, byte_count: int, wanted: Collection[str]
 ) -> Values:
     """One document's values from the likelihood of a whole text."""
-    texts = Texts([loglikelihood], [words], [byte_count])
-    return _first(_columns("loglikelihood_rolling", texts, wanted))
+    return _first(score_texts(Texts([loglikelihood], [words], [byte_count]), wanted))
+
+
+def score_texts(texts: Texts, wanted: Collection[str]) -> Columns:
+    """The wanted metrics of whole texts, one list of values per metric."""
+    return _columns("loglikelihood_rolling", texts, wanted)
 
 
 def _first(columns: Columns) -> Values:
@@ -272,10 +289,7 @@ def _score_block(
     try:
         every = np.fromiter(likelihoods, float, len(answers) * given).reshape(-1, given)
     except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise DataError(
-            "an answer is not a pair of log-likelihood and is_greedy, as choices are scored by "
-            f"({type(error).__name__}: {error}); do its filters change it?"
-        ) from error
+        raise _not_a_pair(error) from error
     halves = given == 2 * options and "unconditional" in needs_of(wanted)
     block = Choices(
         loglikelihoods=every[:, :options] if halves else every,
@@ -285,7 +299,9 @@ def _score_block(
         answers=answers,
         token_counts=tokens,
     )
-    return _columns("multiple_choice", block, wanted)
+    # An empty choice scores as numpy has it (-inf or nan), without the warning.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _columns("multiple_choice", block, wanted)
 
 
 def predictions_of(answers: Sequence[Answer], options: int) -> int:

@@ -430,10 +430,16 @@ class ConfigurableTask(Task):
     ) -> dict[str, list[Any]] | None:
         metrics = self._metrics.of(pipeline)
         own_functions = any(metric.fn is not None for metric in metrics.metrics.values())
-        if self.OUTPUT_TYPE != "multiple_choice" or own_functions or self._scores_by_itself:
+        if self.OUTPUT_TYPE == "generate_until" or own_functions or self._scores_by_itself:
             return None
+        docs = [requests[0].doc for requests in asked]
         try:
-            docs = [requests[0].doc for requests in asked]
+            if self.OUTPUT_TYPE == "loglikelihood":
+                return scorer.score_targets(metrics, asked, pipeline)
+            if self.OUTPUT_TYPE == "loglikelihood_rolling":
+                texts = self._every("doc_to_target", docs)
+                words, sizes = map(self.count_words, texts), map(self.count_bytes, texts)
+                return scorer.score_texts(metrics, asked, pipeline, list(words), list(sizes))
             choices, golds = self._all_choices_and_golds(docs)
             columns = scorer.score_choices(metrics, asked, pipeline, choices, golds)
         except scorer.NotTogetherError as reason:

@@ -1,4 +1,4 @@
-"""Score the answers to one document, or to all documents of a multiple-choice task."""
+"""Score the answers to one document, or to all documents of a task at once."""
 
 from __future__ import annotations
 
@@ -92,6 +92,33 @@ def _own_functions(metrics: ChosenMetrics, items: Sequence[Any]) -> Values:
 
 
 # -- all documents ----------------------------------------------------------------------------
+
+
+def score_targets(
+    metrics: ChosenMetrics, asked: Sequence[Sequence[Instance]], pipeline: str
+) -> documents.Columns:
+    """Returns one column of values per metric for documents with one target each.
+
+    Raises `NotTogetherError` where some document cannot be scored: scoring them one by one tells
+    which.
+    """
+    answers = first_repeats([requests[0].filtered_resps[pipeline] for requests in asked])
+    try:
+        return documents.score_targets(answers, metrics.metrics)
+    except DataError as error:
+        raise NotTogetherError(str(error)) from error
+
+
+def score_texts(
+    metrics: ChosenMetrics,
+    asked: Sequence[Sequence[Instance]],
+    pipeline: str,
+    words: Sequence[int],
+    byte_counts: Sequence[int],
+) -> documents.Columns:
+    """Returns one column of values per metric for documents that are whole texts."""
+    answers = first_repeats([requests[0].filtered_resps[pipeline] for requests in asked])
+    return documents.score_texts(documents.Texts(answers, words, byte_counts), metrics.metrics)
 
 
 def score_choices(
