@@ -21,7 +21,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.engine.keys import note_digests, prompts_hash
-from lm_eval.errors import ConfigError, EvalError
+from lm_eval.errors import ConfigError, EvalError, whence
 from lm_eval.metrics.documents import NOT_A_CHOICE
 from lm_eval.prompts.fields import column_or_template, none_in
 from lm_eval.results.summarise import UncertaintyConfig, summarise
@@ -113,7 +113,10 @@ def _nones_in(
     docs: Mapping[int, Any],
     config: TaskConfig | FewshotConfig,
 ) -> list[str]:
-    """One problem per field that is None in some of these documents, with the first of them."""
+    """One problem per field that is None in some of these documents, with the first of them.
+
+    Fields that a class reads by methods of its own are left to the class.
+    """
     readers: dict[str, Callable[[Any, Any], Any]] = {
         "doc_to_text": task.doc_to_text,
         "doc_to_target": task.doc_to_target,
@@ -125,12 +128,17 @@ def _nones_in(
     problems: list[str] = []
     for field, read in readers.items():
         spec = getattr(config, field, None)
-        if spec is None or spec == "":
+        if spec is None or spec == "" or (hasattr(task, field) and not task.is_unchanged(field)):
             continue
         found: dict[int, str] = {}
         for number, doc in docs.items():
             copied = copy.deepcopy(doc)  # a function may change it
-            said = none_in(copied, spec, read(copied, spec))
+            try:
+                said = none_in(copied, spec, read(copied, spec))
+            except EvalError as error:
+                said = f"fails: {error}"
+            except (Exception, SystemExit) as error:  # from code in the task folder
+                said = f"fails: {whence(error)}"
             if said is not None:
                 found[number] = said
         if found:

@@ -118,6 +118,39 @@ def test_none_in_an_example_is_found(folder: Folder) -> None:
     assert "few-shot document 1: doc_to_target writes the word None" in problem
 
 
+def test_a_class_with_methods_of_its_own_is_tried_too(folder: Folder) -> None:
+    folder.rows("rows.jsonl", [{"q": "?", "a": "!", "hint": None}])
+    folder.write(
+        "code.py",
+        "from lm_eval.api.task import ConfigurableTask\n"
+        "class Own(ConfigurableTask):\n"
+        "    def doc_to_text(self, doc):\n"
+        "        return 'asked: ' + doc['q']\n",
+    )
+    folder.write(
+        "asked.yaml",
+        "task: asked\ndataset_path: json\ntest_split: test\nclass: !function code.Own\n"
+        "dataset_kwargs: {data_files: {test: rows.jsonl}}\n"
+        "doc_to_text: '{{hint}}'\ndoc_to_target: a\n",
+    )
+    assert problems(folder, "asked") == []
+
+
+def test_code_that_fails_on_an_example_is_found(folder: Folder) -> None:
+    folder.rows("rows.jsonl", [{"q": "?", "a": "!"}, {"q": "?", "a": ""}])
+    folder.rows("test.jsonl", [{"q": "?", "a": "!"}])
+    folder.write("code.py", "def answer(doc):\n    return {'!': 'yes'}[doc['a']]\n")
+    folder.write(
+        "asked.yaml",
+        "task: asked\ndataset_path: json\ntest_split: test\nfewshot_split: train\n"
+        "dataset_kwargs: {data_files: {test: test.jsonl, train: rows.jsonl}}\n"
+        "fewshot_config: {sampler: first_n}\n"
+        "doc_to_text: q\ndoc_to_target: !function code.answer\nnum_fewshot: 1\n",
+    )
+    (problem,) = problems(folder, "asked")
+    assert "few-shot document 1: doc_to_target fails: KeyError: '' (code.py:2)" in problem
+
+
 def test_a_misspelt_generation_setting_is_a_problem(
     lm_eval_command: Command, colours: Folder
 ) -> None:
