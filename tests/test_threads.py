@@ -58,7 +58,7 @@ from lm_eval.cli import main
 rescore.summarise = watched(rescore.summarise)
 run = ["run", "--model", "dummy", "--tasks", "demo_pairs", "--limit", "2", "--output_path", "out"]
 assert main(run) == 0
-rescore.rescore("out", rescore.Changes())
+rescore.score("out")
 """,
 }
 

@@ -7,7 +7,8 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from lm_eval._version import __version__
@@ -52,12 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     setup_logging(getattr(arguments, "verbosity", None))
-    if not sys.stderr.isatty():  # libraries' progress bars ask for this when they are imported
-        os.environ.setdefault("TQDM_DISABLE", "1")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without arrows gets question marks
     try:
-        code: int = COMMANDS[arguments.command].execute(arguments)
+        with _no_bars_in_a_pipe():
+            code: int = COMMANDS[arguments.command].execute(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever was reading has had enough
@@ -71,6 +71,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"lm-eval: error: {_message(error)}", file=sys.stderr)
         return 2
+
+
+@contextmanager
+def _no_bars_in_a_pipe() -> Iterator[None]:
+    """Sets the variable that turns off libraries' progress bars, if stderr is no terminal."""
+    name = "TQDM_DISABLE"
+    if sys.stderr.isatty() or name in os.environ:
+        yield
+        return
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 class _Parser(argparse.ArgumentParser):
