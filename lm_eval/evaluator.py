@@ -24,6 +24,7 @@ from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAUL
 from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
 from lm_eval.engine.keys import note_digests
+from lm_eval.engine.repeats import repeated
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import EvalError
@@ -154,7 +155,7 @@ def evaluate_tasks(
         summary = summarise(scores, groups, uncertainty, run.log_samples)
     used["timings"] = stages.seconds
     if store is not None:
-        used["answers"]["requests"] = len(requests)
+        used["answers"]["requests"] = len(repeated(requests))
     return assemble(
         summary,
         inputs={"datasets": data, "hashes": hashes},

@@ -131,7 +131,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def observers() -> list[RunObserver]:
     """Returns what the command line adds to a run: the table, and the trackers that it names."""
-    from lm_eval.cli.report import Printed
+    from lm_eval.cli.printed import Printed
     from lm_eval.cli.trackers import Trackers
 
     return [Printed(), Trackers()]

@@ -28,21 +28,18 @@ class Executor(abc.ABC):
     `collects`. `InProcess` (engine/in_process.py) is the simplest, `LaunchedRanks`
     (engine/ranks.py) the one for launched processes.
 
-    Example, an executor that retries failed requests once::
+    Example, an executor that asks requests one at a time::
 
-        class Retrying(Executor):
-            def __init__(self, inner: Executor) -> None:
-                self.inner = inner
+        class OneByOne(Executor):
+            def __init__(self, lm: LM) -> None:
+                self._inner = InProcess(lm)
 
             def execute(self, kind, requests, report):
-                asked = list(requests)
-                outcomes = self.inner.execute(kind, asked, report)
-                failed = [i for i, o in enumerate(outcomes) if isinstance(o, Failure)]
-                again = self.inner.execute(kind, [asked[i] for i in failed], None)
-                for i, outcome in zip(failed, again):
-                    outcomes[i] = outcome
-                if report is not None:
-                    report(failed, again)
+                outcomes = []
+                for position, request in enumerate(requests):
+                    outcomes += self._inner.execute(kind, [request], None)
+                    if report is not None:
+                        report([position], outcomes[-1:])
                 return outcomes
     """
 
@@ -81,3 +78,32 @@ class Executor(abc.ABC):
     def barrier(self) -> None:
         """Returns when all processes of the evaluation have come here."""
         return
+
+
+class WrappingExecutor(Executor):
+    """Hands everything to another executor, whatever that does; override what you change.
+
+    Example, an executor that logs how many requests it hands over::
+
+        class Logging(WrappingExecutor):
+            def execute(self, kind, requests, report):
+                asked = list(requests)
+                logger.info("%d requests of kind %s", len(asked), kind)
+                return super().execute(kind, asked, report)
+    """
+
+    def __init__(self, inner: Executor) -> None:
+        self.inner = inner
+        self.collects = inner.collects
+        self.needs_every_request = inner.needs_every_request
+
+    def execute(
+        self, kind: str, requests: Iterable[Instance], report: Report | None
+    ) -> list[Outcome] | None:
+        return self.inner.execute(kind, requests, report)
+
+    def gather(self, value: Any) -> list[Any] | None:
+        return self.inner.gather(value)
+
+    def barrier(self) -> None:
+        self.inner.barrier()

@@ -16,6 +16,9 @@ Doc = Any
 class ContextSampler:
     """Draws at random. One seed, one sequence of draws: document after document."""
 
+    draws_at_random: bool = True
+    """False for a sampler that is asked again, without the question, if it has drawn that."""
+
     def __init__(
         self,
         df: Sequence[Doc] | None = None,
@@ -87,6 +90,8 @@ class ContextSampler:
 class FirstNSampler(ContextSampler):
     """The first examples in order, as benchmarks with canonical shots have them."""
 
+    draws_at_random = False
+
     def sample(
         self,
         n: int,
@@ -108,7 +113,7 @@ def without_question(
     """
     if doc not in drawn:
         return drawn
-    if isinstance(sampler, FirstNSampler):
+    if not getattr(sampler, "draws_at_random", True):
         return sampler.sample(len(drawn), eval_doc=doc)
     kept = ContextSampler.rm_eval_doc(doc, drawn)
     others = [other for other in sampler.df if other != doc and other not in kept]
