@@ -50,8 +50,8 @@ class OutputError(EvalError, OSError):
     """A place where results cannot be written."""
 
 
-class SeveralRunsError(OutputError):
-    """A folder that holds several runs where one is asked for; the message lists them."""
+class WhichRunError(OutputError):
+    """A folder in which the run that is meant is not clear; the message lists the runs."""
 
 
 class StoreError(OutputError):

@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from lm_eval.api.context import in_context
 from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
@@ -30,6 +29,7 @@ from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import EvalError
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import Interim
+from lm_eval.launch import launched_rank
 from lm_eval.logs import setup_logging
 from lm_eval.models.create import check_before_loading, check_model, create_model
 from lm_eval.models.identity import model_identity
@@ -51,7 +51,7 @@ from lm_eval.runs.hashes import task_hashes
 from lm_eval.runs.observer import RunObserver
 from lm_eval.runs.run import Run, open_run
 from lm_eval.runs.stored import run_to_resume
-from lm_eval.scoring import score, without_failed
+from lm_eval.scoring import answered, score
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -67,15 +67,18 @@ def run_evaluation(
     With an output path every answer is stored in the run's folder as it comes, and what an earlier
     run left there is not asked again. Returns None in a process that does not collect answers.
     """
-    with open_run(run) as place:
+    observers = observers if launched_rank() == 0 else ()
+    with open_run(run) as place, run.in_environment():
         for observer in observers:
             observer.opened(run)
         results = _evaluate_run(run, place, task_manager)
-        if results is None:
-            return None
-        for observer in observers:
-            observer.scored(run, results)
-        written = place.save(results)
+        if results is None or not place.writes:
+            return results
+        try:
+            for observer in observers:
+                observer.scored(run, results)
+        finally:  # whatever an observer did, the results are saved
+            written = place.save(results)
     for observer in observers:
         observer.saved(run, results, written)
     return results
@@ -121,10 +124,10 @@ def evaluate_tasks(
     """
     stages, place = stages or Stages(), place or Run(run)
     check_fit(run, lm, tasks)
-    context, executor = make_context(run, lm, seed), executor_for(lm)
+    context, executor = make_context(run, lm, seed), executor_for(run, lm)
     by_name = isinstance(run.model, str)
     identity = model_identity(run, lm) if by_name or place.keeps_answers else ""
-    with in_context(lm, context), place.open_store(identity, executor) as store:
+    with executor.running(context), place.open_store(identity, executor) as store:
         chosen = chosen_documents(run, tasks)
         with stages("build_requests"):
             for name, task in tasks.items():
@@ -137,20 +140,20 @@ def evaluate_tasks(
         interim = None
         if place.folder is not None and store is not None and executor.collects:
             place.begin(identity, context, tasks, hashes)
-            interim = Interim(place, store, tasks, chosen, uncertainty, context).note
+            if executor.sees_every_answer:
+                interim = Interim(place, store, tasks, chosen, uncertainty, context).note
         requests = [request for task in tasks.values() for request in task.instances]
         with stages("answer"):
             failed = answer(executor, requests, store, run.seed.of_model, interim)
         context.usage.failed.update(failed)
         asked = None if store is None else store.written
-        used = describe_usage(executor, lm, context.usage, asked)
+        used = describe_usage(executor, context.usage, asked)
     if used is None:
         return None  # one of several processes, and not the one that collects
-    tasks = {name: without_failed(t) if failed[name] else t for name, t in tasks.items()}
     with stages("score"), keeping_answers(tasks, chosen):
         scores = {
             name: score(task, chosen.get(name), context.think_end_token)
-            for name, task in tasks.items()
+            for name, task in answered(tasks).items()
         }
         summary = summarise(scores, groups, uncertainty, run.log_samples)
     used["timings"] = stages.seconds
@@ -309,7 +312,7 @@ def resume_run(
     run = stored.to_resume()
     if data_dir is not None:
         run = replace(run, data_dir=str(Path(data_dir).expanduser().absolute()))
-    with stored.where_it_was_run(with_model=True), run.in_environment():
+    with stored.where_it_was_run(with_model=True):
         return run_evaluation(run, observers=observers)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from lm_eval.api.instance import Instance, RequestType
+from lm_eval.api.instance import Failure, Instance, RequestType
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
 from lm_eval.data import mirror_at
@@ -38,9 +38,10 @@ from lm_eval.results.schema import EvalResults
 from lm_eval.results.summarise import UncertaintyConfig, summarise
 from lm_eval.runs.folder import NAME
 from lm_eval.runs.hashes import config_hash, task_hashes
-from lm_eval.runs.record import changes
+from lm_eval.runs.record import RunRecord, changes
 from lm_eval.runs.stored import StoredRun, choose_runs, find_runs, the_run
 from lm_eval.scoring import TaskScores
+from lm_eval.scoring import answered as answered_tasks
 from lm_eval.scoring import score as score_task
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
@@ -141,16 +142,24 @@ def find_sources(path: str | Path, wanted: Changes, run_id: str | None = None) -
     if not usable and (not runs or find_logs(root)):
         return [Source(root, wanted)]
     usable = usable or runs
+    if wanted.tasks is None:
+        return [Source(root, wanted, run) for run in usable]
     sources = []
     for run in usable:
-        names = [name for name in wanted.tasks or () if run.record.asked_for(name)]
+        names = _asked_there(run.record, wanted.tasks)
         if names:
             sources.append(Source(root, replace(wanted, tasks=names), run))
-    if sources and len({name for source in sources for name in source.wanted.tasks or ()}) == len(
-        set(wanted.tasks or ())
-    ):
-        return sources
-    return [Source(root, wanted, run) for run in usable]
+    # A group, a tag or a file may stand for tasks of a run without being named in it.
+    return sources or [Source(root, wanted, run) for run in usable]
+
+
+def _asked_there(record: RunRecord, names: Sequence[str]) -> list[str]:
+    """Returns the tasks that a run asked for, of those named; patterns are resolved."""
+    found: dict[str, None] = {}
+    for name in names:
+        matching = record.matching(name)
+        found |= dict.fromkeys(matching or ([name] if record.asked_for(name) else []))
+    return list(found)
 
 
 @numpy_on_one_thread()
@@ -169,7 +178,7 @@ def _score(answered: _Answered, wanted: Changes) -> tuple[RunConfig, EvalResults
     run, loaded = answered.run, answered.loaded
     check_run(run, loaded["tasks"])
     scores: dict[str, TaskScores] = {}
-    for name, task in loaded["tasks"].items():
+    for name, task in answered_tasks(loaded["tasks"]).items():
         scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
         if wanted.metrics is not None:
             _keep_metrics(scored)
@@ -306,7 +315,7 @@ def _find_answers(
             keys = keys_by_place(places)
             for number, request in enumerate(task.instances):
                 at = (request.doc_id or 0, request.idx)
-                answers = store.find(keys.get(at, ()))
+                answers = _answers_or_failures(store, keys.get(at, ()))
                 if number not in found and answers and MISSING not in answers:
                     found[number] = answers
                     elsewhere += 1
@@ -332,9 +341,17 @@ def _by_request(
     requests: Sequence[Instance], store: AnswerStore, run: RunConfig
 ) -> dict[int, list[Any]]:
     """The answers to exactly these requests, by the number of the request, where all are there."""
-    answers = store.find(request_keys(repeated(requests), run.seed.of_model))
-    by_request = enumerate(grouped(requests, answers))
+    keys = request_keys(repeated(requests), run.seed.of_model)
+    by_request = enumerate(grouped(requests, _answers_or_failures(store, keys)))
     return {number: own for number, own in by_request if MISSING not in own}
+
+
+def _answers_or_failures(store: AnswerStore, keys: Sequence[bytes | None]) -> list[Any]:
+    """Returns the stored answers, and a `Failure` for each request that is known to have failed."""
+    return [
+        Failure(reason) if given is MISSING and (reason := store.failure(key)) else given
+        for key, given in zip(keys, store.find(keys), strict=True)
+    ]
 
 
 def _not_found(name: str, asked: int, found: int, was_run: bool, folder: Path) -> str:

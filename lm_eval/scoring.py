@@ -122,20 +122,23 @@ def score(
     return scores
 
 
-def without_failed(task: Task) -> Task:
-    """Returns the task without the documents that have a request nobody answered."""
-    failed = {request.doc_id for request in task.instances if request.failed}
-    if not failed:
-        return task
-    answered = [request for request in task.instances if request.doc_id not in failed]
-    logger.warning(
-        "%s: %d documents got no answer and are left out of its scores.",
-        task.task_name,
-        len(failed),
-    )
-    if not answered:
-        raise ModelError(f"task {task.task_name!r}: the model answered none of its documents.")
-    return task.with_requests(answered)
+def answered(tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """Returns the tasks without the documents that have a request which got no answer.
+
+    A task with no other documents is left out; raises if that holds for all of them.
+    """
+    found = {}
+    for name, task in tasks.items():
+        failed = {request.doc_id for request in task.instances if request.failed}
+        left = [r for r in task.instances if r.doc_id not in failed] if failed else task.instances
+        if failed:
+            what = f"{len(failed)} of its documents" if left else "all of its documents"
+            logger.warning("%s: %s got no answer and are left out of the scores.", name, what)
+        if left:
+            found[name] = task.with_requests(left) if failed else task
+    if not found:
+        raise ModelError(f"the model answered no document of {', '.join(tasks)}.")
+    return found
 
 
 def _filter(task: Task, think_end_token: Any) -> None:

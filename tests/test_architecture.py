@@ -38,7 +38,7 @@ MAY_USE = {
     "prompts": FOUNDATION | {"api.registry", "config"},
     "filters": FOUNDATION | CONTRACTS,
     "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
-    "engine": FOUNDATION | CONTRACTS,
+    "engine": FOUNDATION | CONTRACTS | {"config"},
     "models": FOUNDATION | CONTRACTS | {"config", "data", "engine"},
     "api.task": BELOW_TASKS,
     "api.group": BELOW_TASKS | TASK_CONTRACTS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import lm_eval
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.api.model import LM
+from lm_eval.config.run import RunConfig
 from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
 from lm_eval.engine.executor import Executor, Outcome, Report
@@ -99,7 +101,7 @@ def test_positions_and_types_of_reports_are_those_of_the_requests() -> None:
 
 
 def test_a_model_without_processes_runs_in_this_one() -> None:
-    assert type(executor_for(ScriptedLM())) is InProcess
+    assert type(executor_for(RunConfig(), ScriptedLM())) is InProcess
     assert InProcess(ScriptedLM()).execute("loglikelihood", [], None) == []
 
 
@@ -141,12 +143,12 @@ def test_a_document_without_an_answer_is_left_out_of_the_mean(
     assert results["n-samples"]["colours"] == {"original": 6, "effective": 5}
     assert results["failed_requests"] == {"colours": 2}
     assert [sample["doc_id"] for sample in results["samples"]["colours"]] == [0, 1, 2, 3, 5]
-    assert "colours: 1 documents got no answer and are left out" in caplog.text
+    assert "colours: 1 of its documents got no answer and are left out" in caplog.text
 
 
 def test_a_model_that_answers_nothing_has_no_score(colours: Folder) -> None:
     manager = TaskManager(include_path=str(colours.path))
-    with pytest.raises(ModelError, match="task 'colours': the model answered none of its doc"):
+    with pytest.raises(ModelError, match="the model answered no document of colours"):
         lm_eval.simple_evaluate(Choosy("colour"), tasks=["colours"], task_manager=manager)
 
 
@@ -158,3 +160,121 @@ def test_none_counts_as_empty_and_as_failed(caplog: pytest.LogCaptureFixture) ->
     assert results["failed_requests"] == {"demo_sums": 1}
     assert results["n-samples"]["demo_sums"]["effective"] == 2
     assert "gave no answer to 1 requests; they count as empty" in caplog.text
+
+
+# -- what a review found ------------------------------------------------------------------------
+
+
+def test_a_store_that_fails_in_the_background_is_not_taken_for_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers come one by one and are written by a timer; nobody reports after that."""
+    from lm_eval.errors import StoreError
+
+    class Slow(ScriptedLM):
+        def generate_until(self, requests: list[Instance]) -> list[str]:
+            for request in requests:
+                self.cache_hook.add_partial("generate_until", request.args, "x")
+            time.sleep(0.3)
+            return ["x"] * len(requests)
+
+    def full(self: AnswerStore, *_: Any) -> None:
+        raise StoreError("the disk is full")
+
+    with AnswerStore(tmp_path / "s", "m") as store:
+        monkeypatch.setattr(AnswerStore, "add", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            answer(InProcess(Slow()), [instance("a"), instance("b")], store)
+
+
+def test_answers_that_a_model_yields_are_stored_as_they_come(tmp_path: Path) -> None:
+    class Yielding(ScriptedLM):
+        def generate_until(self, requests: list[Instance]) -> Any:
+            for i, _ in enumerate(requests):
+                if i == 3:
+                    time.sleep(0.2)
+                    raise ConnectionError("gone")
+                yield f"answer {i}"
+
+    requests = [instance(text) for text in "abcd"]
+    with AnswerStore(tmp_path / "s", "m") as store:
+        with pytest.raises(ModelError, match="ConnectionError: gone"):
+            answer(InProcess(Yielding()), requests, store)
+        assert len(store) == 3
+
+
+def test_a_failed_repeat_does_not_keep_another_ones_answer(tmp_path: Path) -> None:
+    """The repeat that failed is asked again, and counts as the last one."""
+
+    class Half(ScriptedLM):
+        def generate_until(self, requests: list[Instance]) -> Any:
+            self.cache_hook.add_partial("generate_until", requests[-1].args, "B")
+            time.sleep(0.2)
+            return [*[Failure("busy")] * (len(requests) - 1), "B"]
+
+    first, again = instance("a", 2), instance("a", 2)
+    with AnswerStore(tmp_path / "s", "m") as store:
+        assert answer(InProcess(Half()), [first], store) == Counter({"a_task": 1})
+        assert first.resps == ["B", Failure("busy")]
+    executor = Echo()
+    with AnswerStore(tmp_path / "s", "m") as store:
+        answer(executor, [again], store)
+    assert executor.asked == ["a"]
+    assert again.resps == ["B", "a0"]
+
+
+def test_requests_of_one_text_with_other_settings_are_told_apart(tmp_path: Path) -> None:
+    long, short = instance("a"), instance("a")
+    short.arguments = ("a", {"until": ["."], "do_sample": True})
+
+    class Backwards(ScriptedLM):
+        def generate_until(self, requests: list[Instance]) -> Any:
+            for request in reversed(requests):
+                said = f"until {request.args[1]['until'][0]!r}"
+                self.cache_hook.add_partial("generate_until", request.args, said)
+            time.sleep(0.2)
+            raise RuntimeError("and then it broke")
+
+    with AnswerStore(tmp_path / "s", "m") as store, pytest.raises(ModelError):
+        answer(InProcess(Backwards()), [long, short], store)
+    with AnswerStore(tmp_path / "s", "m") as store:
+        answer(Echo(), [long, short], store)
+    assert (long.resps, short.resps) == (["until '\\n'"], ["until '.'"])
+
+
+def test_a_run_with_failures_can_be_scored_again(colours: Folder, tmp_path: Path) -> None:
+    call: dict[str, Any] = {
+        "tasks": ["colours"],
+        "task_manager": TaskManager(include_path=str(colours.path)),
+        "output_path": str(tmp_path / "out"),
+    }
+    results: Any = lm_eval.simple_evaluate(Choosy("sea"), **call)
+    again = lm_eval.score(tmp_path / "out", include_path=str(colours.path))
+    assert again["results"] == results["results"]
+    mended: Any = lm_eval.simple_evaluate(Choosy(), **call)
+    assert mended["answers"] == {"asked": 2, "requests": 12}
+    assert mended["results"]["colours"]["acc,none"] == 0.5
+    assert (
+        lm_eval.score(tmp_path / "out", include_path=str(colours.path))["results"]
+        == (mended["results"])
+    )
+
+
+def test_a_task_without_any_answer_leaves_the_others_their_scores(colours: Folder) -> None:
+    text = (colours.path / "colours.yaml").read_text()
+    other = text.replace("task: colours", "task: hues").replace("Of what colour", "Which hue")
+    colours.write("hues.yaml", other)
+    results: Any = lm_eval.simple_evaluate(
+        Choosy("hue"),
+        tasks=["colours", "hues"],
+        task_manager=TaskManager(include_path=str(colours.path)),
+    )
+    assert list(results["results"]) == ["colours"]
+    assert results["failed_requests"] == {"hues": 12}
+
+
+def test_failures_count_for_tasks_of_any_name(colours: Folder) -> None:
+    """The key of `evaluate`'s dictionary need not be the task's own name."""
+    (task,) = TaskManager(include_path=str(colours.path)).load("colours")["tasks"].values()
+    results: Any = lm_eval.evaluate(Choosy("sea"), {"mine": task})
+    assert results["results"]["mine"]["sample_len"] == 5

@@ -88,11 +88,11 @@ def test_repeats_of_one_request_stay_in_one_process() -> None:
     ]
     handed: list[Any] = []
     second = of_two(ScriptedLM(generate=lambda text, _: text), 1, handed.append)
-    answer(executor_for(second), requests)
+    answer(executor_for(RunConfig(), second), requests)
     assert [request.args[0] for request in second.asked] == ["b"] * 5 + ["c"] * 5
     theirs = iter(handed)
     first = of_two(ScriptedLM(generate=lambda text, _: text), 0, lambda mine: [mine, next(theirs)])
-    answer(executor_for(first), requests)
+    answer(executor_for(RunConfig(), first), requests)
     assert [request.resps for request in requests] == [["a"] * 5, ["b"] * 5, ["c"] * 5]
 
 
@@ -123,7 +123,7 @@ def test_the_first_process_forgets_before_the_others_read(tmp_path: Path) -> Non
             time.sleep(0.2)  # the other one is there first
         place = Run(runs[rank])
         identity = model_identity(runs[rank], lms[rank])
-        with place.open_store(identity, executor_for(lms[rank])) as opened:
+        with place.open_store(identity, executor_for(RunConfig(), lms[rank])) as opened:
             assert opened is not None
             seen[rank] = opened.find([b"1" * 16])
 

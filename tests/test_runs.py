@@ -11,7 +11,10 @@ import pytest
 import lm_eval
 from lm_eval.api.model import LM
 from lm_eval.cli import main
+from lm_eval.config.run import RunConfig
 from lm_eval.errors import OutputError
+from lm_eval.evaluator import run_evaluation
+from lm_eval.runs.observer import RunObserver
 from lm_eval.runs.stored import find_runs
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
@@ -229,6 +232,106 @@ def test_a_folder_of_the_first_format_is_read_and_added_to(command: Any) -> None
     assert command("--limit", "4") == 0
     assert [one.record.settings["limit"] for one in find_runs("out")] == [2, 4]
     assert lm_eval.score("out", run=run.record.id)["results"] == before["results"]
+
+
+def test_one_run_has_one_record_however_it_was_asked_for(colours: Folder, tmp_path: Path) -> None:
+    """`--limit 3` is a float on the command line; a function has no text that stays the same."""
+    out = str(tmp_path / "out")
+    assert (
+        main(["run", "--model", "demo", "--tasks", "demo_choice", "--limit", "3", "-o", out]) == 0
+    )
+    lm_eval.simple_evaluate("demo", tasks=["demo_choice"], limit=3, output_path=out)
+    assert len(find_runs(out)) == 1
+    for _ in range(2):
+        task = {"task": "demo_choice", "doc_to_text": lambda doc: "?"}
+        lm_eval.simple_evaluate("demo", tasks=[task], limit=3, output_path=out)
+    assert len(find_runs(out)) == 2
+
+
+def test_score_goes_on_after_a_run_that_was_cut_off(command: Any, capsys: Captured) -> None:
+    import sqlite3
+
+    assert command("--limit", "2") == 0
+    assert command("--limit", "2", "--system_instruction", "Hm.") == 0
+    with sqlite3.connect("out/dummy/answers.sqlite") as store:  # the first run's, in one row
+        store.execute("DELETE FROM answers WHERE rowid = 1")
+    capsys.readouterr()
+    assert main(["score", "out"]) == 1
+    told = capsys.readouterr()
+    assert told.out.count("Version|") == 1
+    assert "not scored: " in told.err
+    assert "4 have no stored answer" in told.err
+
+
+def test_score_takes_patterns_for_tasks(command: Any, capsys: Captured) -> None:
+    assert command(tasks="demo_choice,demo_pairs", model="demo") == 0
+    assert command() == 0
+    capsys.readouterr()
+    assert main(["score", "out", "--tasks", "demo_c*"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("Version|") == 1
+    assert "choice" in printed
+    assert "pairs" not in printed
+
+
+def test_resume_with_a_moved_mirror_finishes_the_run_itself(mirrored: Folder, command: Any) -> None:
+    assert command("--data_dir", "mirror") == 0
+    Path("mirror").rename("moved")
+    assert main(["resume", "out", "--data_dir", "moved"]) == 0
+    (run,) = find_runs("out")
+    assert run.record.settings["data_dir"].endswith("moved")
+
+
+def test_results_are_saved_whatever_an_observer_does(tmp_path: Path) -> None:
+    class Broken(RunObserver):
+        def scored(self, run: RunConfig, results: Any) -> None:
+            raise BrokenPipeError
+
+    run = RunConfig(model="demo", tasks=["demo_choice"], limit=2, output_path=str(tmp_path))
+    with pytest.raises(BrokenPipeError):
+        run_evaluation(run, observers=[Broken()])
+    assert written(tmp_path)["results"]["demo_choice"]["sample_len"] == 2
+    assert find_runs(tmp_path)[0].record.finished
+
+
+def test_a_later_process_writes_nothing_even_if_its_model_ignores_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    words = ("--model", "dummy", "--tasks", "demo_choice", "--limit", "2")
+    assert main(["run", *words, "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == ""
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["answers.sqlite"]
+
+
+def test_what_a_newer_version_recorded_is_kept(command: Any) -> None:
+    assert command("--limit", "2") == 0
+    file = Path("out/dummy/run.json")
+    record = json.loads(file.read_text())
+    record["runs"][0]["weather"] = "fair"
+    file.write_text(json.dumps(record))
+    assert command("--limit", "4") == 0
+    assert json.loads(file.read_text())["runs"][0]["weather"] == "fair"
+
+
+def test_whoever_interrupts_one_of_several_runs_is_told_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lm_eval.models.demo import DemoLM
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    call: dict[str, Any] = {"tasks": ["demo_choice"], "output_path": str(tmp_path)}
+    lm_eval.simple_evaluate("demo", limit=2, **call)
+    monkeypatch.setattr(DemoLM, "loglikelihood", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        lm_eval.simple_evaluate("demo", limit=4, **call)
+    (unfinished,) = [run for run in find_runs(tmp_path) if not run.record.finished]
+    assert f"`lm-eval resume {tmp_path / 'demo'} --run {unfinished.record.id}`" in str(
+        stopped.value
+    )
 
 
 # -- where its data is ------------------------------------------------------------------------

@@ -225,12 +225,12 @@ def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
         path = tmp_path / f"s{lm.report}"
         requests = [instance("a"), instance("b", 3), instance("c")]
         with AnswerStore(path, "m") as store:
-            answer(executor_for(lm), requests, store)
+            answer(executor_for(RunConfig(), lm), requests, store)
         assert sorted(lm.asked) == ["a", "b", "b", "b", "c"]
         again = [instance("a"), instance("b", 3), instance("c"), instance("d")]
         second = Counting()
         with AnswerStore(path, "m") as store:
-            answer(executor_for(second), again, store)
+            answer(executor_for(RunConfig(), second), again, store)
         assert second.asked == ["d"]
         assert [sorted(r.resps) for r in again[:3]] == [sorted(r.resps) for r in requests]
 
@@ -248,7 +248,7 @@ def test_a_store_that_fails_stops_a_model_that_reports_one_by_one(tmp_path: Path
     with AnswerStore(tmp_path / "s", "m") as store:
         store._connection.execute("PRAGMA max_page_count = 8")
         with pytest.raises(StoreError, match="disk is full"):
-            answer(executor_for(lm), [instance(str(i)) for i in range(500)], store)
+            answer(executor_for(RunConfig(), lm), [instance(str(i)) for i in range(500)], store)
     assert len(lm.asked) < 400
 
 
@@ -256,9 +256,9 @@ def test_a_model_that_is_cut_off_has_kept_what_it_reported(tmp_path: Path) -> No
     requests = [instance(c) for c in "abcde"]
     with AnswerStore(tmp_path / "s", "m") as store:
         with pytest.raises(ModelError, match="cut off"):
-            answer(executor_for(Counting(stop_after=3)), requests, store)
+            answer(executor_for(RunConfig(), Counting(stop_after=3)), requests, store)
         lm = Counting()
-        answer(executor_for(lm), requests, store)
+        answer(executor_for(RunConfig(), lm), requests, store)
     assert sorted(lm.asked) == ["a", "b"]
 
 
@@ -266,7 +266,7 @@ def test_the_same_request_twice_is_asked_once(tmp_path: Path) -> None:
     lm = Counting()
     requests = [instance(c, kind="loglikelihood") for c in "aab"]
     with AnswerStore(tmp_path / "s", "m") as store:
-        answer(executor_for(lm), requests, store)
+        answer(executor_for(RunConfig(), lm), requests, store)
     assert lm.asked == ["a", "b"]
     assert [request.resps for request in requests] == [[(-1.0, True)]] * 3
 
@@ -277,8 +277,8 @@ def test_requests_without_a_key_are_asked_every_time(tmp_path: Path) -> None:
     assert request_keys([picture], None) == [None]
     lm = Counting()
     with AnswerStore(tmp_path / "s", "m") as store:
-        answer(executor_for(lm), [picture], store)
-        answer(executor_for(lm), [picture], store)
+        answer(executor_for(RunConfig(), lm), [picture], store)
+        answer(executor_for(RunConfig(), lm), [picture], store)
     assert lm.asked == ["a", "a"]
 
 
@@ -528,9 +528,9 @@ def test_repeats_reported_in_another_order_are_kept_as_they_are_returned(tmp_pat
 
     fresh, again = [instance("a", 3), instance("b")], [instance("a", 3), instance("b")]
     with AnswerStore(tmp_path / "s", "m") as store:
-        answer(executor_for(Shuffling()), fresh, store)
+        answer(executor_for(RunConfig(), Shuffling()), fresh, store)
     with AnswerStore(tmp_path / "s", "m") as store:
-        answer(executor_for(Counting(stop_after=0)), again, store)
+        answer(executor_for(RunConfig(), Counting(stop_after=0)), again, store)
     assert [r.resps for r in again] == [r.resps for r in fresh]
     assert again[0].resps == ["answer 0", "answer 1", "answer 2"]
 

@@ -18,16 +18,14 @@ OUTPUT_TYPES: tuple[OutputType, ...] = (
 
 @dataclass(frozen=True)
 class Failure:
-    """Stands in the place of an answer that could not be had, and says why.
+    """Stands in the place of an answer that the model could not give, and says why.
 
     A model may return one among its answers (`[..., Failure("content filter"), ...]`) instead of
-    raising, so that the other requests go on. The request is counted in `failed_requests`, it is
-    not stored, so that a resumed run asks it again, and its document is left out of the scores,
-    unless `scored_as` is an answer to score in its place.
+    raising, so that the other requests go on. The request is counted in `failed_requests`, its
+    document is left out of the scores, and a resumed run asks it again.
     """
 
     reason: str
-    scored_as: Any = None
 
 
 @dataclass
@@ -35,11 +33,11 @@ class Instance:
     """One request of one document.
 
     `arguments` is what the model is given: `(context, continuation)`, `(text,)` or
-    `(context, generation settings)`. `resps` holds one answer a repeat; `filtered_resps` what each
-    filter pipeline made of them, and `extraction_failed` the pipelines that found nothing in them.
-    Where thinking text was cut from the answers, `thinking` holds it and `conclusions` the rest,
-    one a repeat. `tokens` is the length of the continuation, where a metric asks for it; `digest`
-    is what the request is known by where answers are kept.
+    `(context, generation settings)`. `resps` holds one answer per repeat; `filtered_resps` what
+    each filter pipeline made of them, and `extraction_failed` the pipelines that found nothing in
+    them. Where thinking text was cut from the answers, `thinking` holds it and `conclusions` the
+    rest, one per repeat. `tokens` is the length of the continuation, where a metric asks for it;
+    `digest` is what the request is known by where answers are kept.
     `metadata` is `(task name, document number, repeats)`.
     """
 
@@ -83,7 +81,7 @@ class Instance:
     @property
     def failed(self) -> bool:
         """Whether it has no answer that could be scored."""
-        return any(type(answer) is Failure for answer in self.resps)
+        return any(isinstance(answer, Failure) for answer in self.resps)
 
     @property
     def args(self) -> tuple[Any, ...]:

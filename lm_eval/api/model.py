@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lm_eval.api.context import RunContext
@@ -102,7 +103,7 @@ class LM(abc.ABC):
     def check_before_loading(
         cls, arguments: Mapping[str, Any], chat_template: bool | str = False
     ) -> None:
-        """Raises for what the class can tell to be impossible before anything is loaded.
+        """Raises if the settings cannot work with this class, before anything is loaded.
 
         Called when the tasks are built and before the model is made. Override it to refuse, with a
         `ModelError` or `ConfigError`, what would otherwise fail only after a long load.
@@ -210,6 +211,10 @@ class LM(abc.ABC):
     def run_seed(self) -> int | None:
         """The run's seed; short for `run_context.seed`."""
         return self.run_context.seed
+
+    @run_seed.setter
+    def run_seed(self, seed: int | None) -> None:
+        self._run_context = replace(self.run_context, seed=seed)
 
 
 def move_spaces(context: str, continuation: str) -> tuple[str, str]:

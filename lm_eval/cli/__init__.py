@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from lm_eval._version import __version__
 from lm_eval.cli import fetch, ls, packs, reproduce, resume, run, score, show, validate
-from lm_eval.errors import EvalError, SeveralRunsError, suggestion
+from lm_eval.errors import EvalError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
 
 COMMANDS = {
@@ -142,7 +142,7 @@ def _parser(command: str | None) -> _Parser:
 def _message(error: Exception) -> str:
     """Ours speak for themselves; for any other, its type, and how to see where it came from."""
     whole = " ".join(str(argument) for argument in error.args)
-    if isinstance(error, SeveralRunsError):
+    if isinstance(error, WhichRunError):
         return whole  # a list, one run per line
     text = " ".join(whole.split())
     if isinstance(error, EvalError):

@@ -54,7 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
     run = RunConfig.from_record(settings, file)
     directory, identity = str(before.get("directory", ".")), before.get("model_identity")
     there = where_it_was_run(directory, run.model_args, identity) if ours else nullcontext()
-    with there, run.in_environment():
+    with there:
         now = run_evaluation(run)
     if now is None:
         return 0

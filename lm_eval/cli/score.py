@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from lm_eval.errors import ConfigError
+    from lm_eval.errors import ConfigError, DataError, EvalError
     from lm_eval.rescore import Changes, find_sources, rescore
     from lm_eval.results.files import check_writable
 
@@ -79,12 +79,20 @@ def execute(arguments: argparse.Namespace) -> int:
         settings=settings,
     )
     sources = find_sources(arguments.source, changes, arguments.run)
+    unscored: list[EvalError] = []
     for source in sources:
-        run, results = rescore(source)
         if len(sources) > 1 and source.run is not None:
             print(f"run {source.run.describe()}")
+        try:
+            run, results = rescore(source)
+        except DataError as error:  # one run that was cut off does not keep the others from us
+            unscored.append(error)
+            print(f"lm-eval: not scored: {error}", file=sys.stderr)
+            continue
         _report(run, results, output, arguments.samples_format or "jsonl")
-    return 0
+    if len(unscored) == len(sources):
+        raise unscored[0]
+    return 1 if unscored else 0
 
 
 def _names(given: list[str] | None) -> list[str] | None:

@@ -348,9 +348,22 @@ def _is_file(spec: Any) -> bool:
 
 def _recorded_task(spec: Any) -> Any:
     """A task as it can be asked for again from anywhere; of an object, its name."""
-    if isinstance(spec, (str, Mapping)):
+    if isinstance(spec, Mapping):
+        return _with_names(spec)
+    if isinstance(spec, str):
         return _absolute(spec) if _is_file(spec) else spec
     return str(getattr(spec, "task_name", None) or getattr(spec, "name", None) or spec)
+
+
+def _with_names(value: Any) -> Any:
+    """A task's table with functions by name: they can be read, and are the same every time."""
+    if isinstance(value, Mapping):
+        return {key: _with_names(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_names(one) for one in value]
+    if callable(value):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    return value
 
 
 def _absolute(path: Any) -> Any:

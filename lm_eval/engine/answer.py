@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.instance import Failure
@@ -43,24 +44,24 @@ def answer(
         note_digests(request for request in requests if request.digest is None)
     failed: Counter[str] = Counter()
     for kind, asked in by_kind.items():
-        if store is None:
-            outcomes = executor.execute(kind, asked, None)
-        else:
-            outcomes = _with_store(executor, kind, asked, store, seed, on_stored)
+        obtain = partial(_obtain, executor, kind, store, seed, on_stored)
+        outcomes = executor.divide(asked, obtain)
         if outcomes is not None:
             failed += _hand_out(asked, outcomes)
     return failed
 
 
-def _with_store(
+def _obtain(
     executor: Executor,
     kind: str,
-    asked: list[Instance],
-    store: AnswerStore,
+    store: AnswerStore | None,
     seed: object,
     on_stored: Callable[[Sequence[bytes]], None] | None,
-) -> list[Outcome] | None:
+    asked: Sequence[Instance],
+) -> list[Outcome]:
     """Returns outcomes from the store where it has them, the others from the executor."""
+    if store is None:
+        return executor.execute(kind, asked, None)
     keys = request_keys(asked, seed)
     if executor.needs_every_request:
         return executor.execute(kind, asked, _Keeper(kind, store, keys, on_stored))
@@ -81,7 +82,7 @@ def _with_store(
     wanted = asked if every else [asked[i] for i in once]
     keeper = _Keeper(kind, store, keys if every else [keys[i] for i in once], on_stored)
     outcomes = executor.execute(kind, wanted, keeper)
-    if outcomes is None or every:
+    if every:
         return outcomes
     for i, outcome in zip(once, outcomes, strict=True):
         answers[i] = outcome
@@ -93,7 +94,7 @@ def _with_store(
 
 
 class _Keeper:
-    """Writes reported answers to the store; failures are not stored."""
+    """Writes reported answers to the store, and the reasons of failures."""
 
     def __init__(
         self,
@@ -106,12 +107,12 @@ class _Keeper:
 
     def __call__(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         keys: list[Any] = [self._keys[i] for i in positions]
-        if None in keys or any(type(outcome) is Failure for outcome in outcomes):
-            kept = [
-                (key, outcome)
-                for key, outcome in zip(keys, outcomes, strict=True)
-                if key is not None and type(outcome) is not Failure
-            ]
+        failed = any(isinstance(outcome, Failure) for outcome in outcomes)
+        if failed or None in keys:
+            pairs = [pair for pair in zip(keys, outcomes, strict=True) if pair[0] is not None]
+            lost = {key: one.reason for key, one in pairs if isinstance(one, Failure)}
+            self._store.add_failures(lost)
+            kept = [pair for pair in pairs if not isinstance(pair[1], Failure)]
             keys, outcomes = [key for key, _ in kept], [outcome for _, outcome in kept]
         self._store.add(self._kind, keys, outcomes)
         if self._on_stored is not None and keys:
@@ -122,11 +123,9 @@ def _hand_out(asked: Sequence[Instance], outcomes: Sequence[Outcome]) -> Counter
     """Appends each outcome to its request; returns the failures by task, logging the first few."""
     failed: Counter[str] = Counter()
     for request, outcome in zip(asked, outcomes, strict=True):
-        if type(outcome) is Failure:
+        if isinstance(outcome, Failure):
             failed[str(request.task_name)] += 1
-            if outcome.scored_as is not None:
-                outcome = outcome.scored_as
-            elif failed.total() <= NAMED_FAILURES:
+            if failed.total() <= NAMED_FAILURES:
                 logger.warning(
                     "task %s, document %s: no answer: %s",
                     request.task_name,

@@ -7,6 +7,7 @@ model computes; it runs as long as there is a line.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -189,6 +190,11 @@ class Display:
         for innermost in due[-1:]:
             innermost.draw()
 
+    def forget(self) -> None:
+        """Drops all lines without drawing: they belong to the process that was forked."""
+        self._lines, self._thread = [], None
+        self._leave_handlers()
+
     # -- log messages ------------------------------------------------------------------------------
 
     def _follow_handlers(self) -> None:
@@ -238,5 +244,13 @@ def _terminal_lock() -> AbstractContextManager[Any]:
     return lock
 
 
+def _forget_in_child() -> None:
+    """In a forked process: the lock may be held by a thread that does not exist there."""
+    tqdm.set_lock(threading.RLock())
+    DISPLAY.forget()
+
+
 DISPLAY = Display()
 """The one of this process, as it has one terminal."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -7,10 +7,12 @@ stores each answer as it is reported. It does not know where the model runs.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lm_eval.api.context import RunContext
     from lm_eval.api.instance import Instance
 
 #: An answer, or the `api.instance.Failure` that stands in its place.
@@ -19,14 +21,18 @@ Outcome = Any
 #: Called with the positions of requests and the outcome of each, as they come.
 Report = Callable[[Sequence[int], Sequence[Outcome]], None]
 
+#: Called with requests; returns their outcomes, from the store or from `Executor.execute`.
+Obtain = Callable[[Sequence["Instance"]], list[Outcome]]
+
 
 class Executor(abc.ABC):
     """Puts requests to a model.
 
-    To write one, implement `execute`; an executor that spreads over several processes which all run
-    the evaluation (as `accelerate launch` starts them) also overrides `gather`, `barrier` and
-    `collects`. `InProcess` (engine/in_process.py) is the simplest, `LaunchedRanks`
-    (engine/ranks.py) the one for launched processes.
+    To write one, implement `execute`. An executor for several processes that all run the evaluation
+    (as `accelerate launch` starts them) also overrides `divide`, `gather`, `barrier`, `collects`
+    and `sees_every_answer`. `InProcess` (engine/in_process.py) is the simplest, `LaunchedRanks`
+    (engine/ranks.py) the one for launched processes. To change an existing one, derive from
+    `WrappingExecutor`.
 
     Example, an executor that asks requests one at a time::
 
@@ -47,11 +53,13 @@ class Executor(abc.ABC):
     collects: bool = True
     #: Whether requests must be handed over even if their answers are stored.
     needs_every_request: bool = False
+    #: Whether every answer is reported in this process, also those that another one asked for.
+    sees_every_answer: bool = True
 
     @abc.abstractmethod
     def execute(
         self, kind: str, requests: Iterable[Instance], report: Report | None
-    ) -> list[Outcome] | None:
+    ) -> list[Outcome]:
         """Asks requests of one kind and returns one outcome per request, in order.
 
         Args:
@@ -59,17 +67,29 @@ class Executor(abc.ABC):
             requests: the requests, numbered by their position. A repeated request occurs several
                 times in a row as the same object. May be empty.
             report: is called as outcomes come, possibly from another thread but never
-                concurrently, with positions and outcomes. Every outcome that this process obtained
-                has been reported when `execute` returns; the last report for a position counts.
-                None if nobody listens.
-
-        Returns:
-            All outcomes, or None in a process that does not collect.
+                concurrently, with positions and outcomes. Every outcome has been reported when
+                `execute` returns; the last report for a position counts. None if outcomes need
+                not be reported.
 
         Raises:
             EvalError: if the run cannot go on. A request that fails by itself is a `Failure` among
                 the outcomes instead.
         """
+
+    def running(self, context: RunContext) -> AbstractContextManager[None]:
+        """Entered before the first request and left after the last; hands the context over."""
+        return _nothing()
+
+    def usage(self) -> dict[str, int]:
+        """Returns what the model counted in this process: tokens and requests (`LM.usage`)."""
+        return {}
+
+    def divide(self, requests: Sequence[Instance], obtain: Obtain) -> list[Outcome] | None:
+        """Calls `obtain` with the requests that this process is responsible for.
+
+        Returns the outcomes of all requests, or None in a process that does not collect.
+        """
+        return obtain(requests)
 
     def gather(self, value: Any) -> list[Any] | None:
         """Returns every process's value, or None in a process that does not collect."""
@@ -81,7 +101,7 @@ class Executor(abc.ABC):
 
 
 class WrappingExecutor(Executor):
-    """Hands everything to another executor, whatever that does; override what you change.
+    """Hands everything to another executor; override what you change.
 
     Example, an executor that logs how many requests it hands over::
 
@@ -96,14 +116,29 @@ class WrappingExecutor(Executor):
         self.inner = inner
         self.collects = inner.collects
         self.needs_every_request = inner.needs_every_request
+        self.sees_every_answer = inner.sees_every_answer
 
     def execute(
         self, kind: str, requests: Iterable[Instance], report: Report | None
-    ) -> list[Outcome] | None:
+    ) -> list[Outcome]:
         return self.inner.execute(kind, requests, report)
+
+    def running(self, context: RunContext) -> AbstractContextManager[None]:
+        return self.inner.running(context)
+
+    def usage(self) -> dict[str, int]:
+        return self.inner.usage()
+
+    def divide(self, requests: Sequence[Instance], obtain: Obtain) -> list[Outcome] | None:
+        return self.inner.divide(requests, obtain)
 
     def gather(self, value: Any) -> list[Any] | None:
         return self.inner.gather(value)
 
     def barrier(self) -> None:
         self.inner.barrier()
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lm_eval.engine.executor import Executor, Outcome, Report
+from lm_eval.engine.executor import Obtain, Outcome, WrappingExecutor
 from lm_eval.engine.in_process import InProcess
 from lm_eval.engine.keys import note_digests, prompts_hash
 from lm_eval.errors import ModelError
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class LaunchedRanks(Executor):
+class LaunchedRanks(WrappingExecutor):
     """Asks this process's share, a contiguous range; the first process gets all outcomes."""
 
     def __init__(self, lm: LM) -> None:
+        super().__init__(InProcess(lm))
         self._lm = lm
-        self._inner = InProcess(lm)
         self.collects = lm.rank == 0
+        self.sees_every_answer = False
 
     def gather(self, value: Any) -> list[Any] | None:
         return self._lm.gather_object(value, dst=0)
@@ -32,17 +33,14 @@ class LaunchedRanks(Executor):
     def barrier(self) -> None:
         self._lm.barrier()
 
-    def execute(
-        self, kind: str, requests: Iterable[Instance], report: Report | None
-    ) -> list[Outcome] | None:
-        asked, lm = list(requests), self._lm
-        self._check_alike(asked)
-        start, end = (_share_start(asked, lm.rank + i, lm.world_size) for i in (0, 1))
+    def divide(self, requests: Sequence[Instance], obtain: Obtain) -> list[Outcome] | None:
+        lm = self._lm
+        self._check_alike(requests)
+        start, end = (_share_start(requests, lm.rank + i, lm.world_size) for i in (0, 1))
         failure: Exception | None = None
         outcomes: list[Outcome] = []
         try:
-            shifted = None if report is None else _shifted(report, start)
-            outcomes = self._inner.execute(kind, asked[start:end], shifted)
+            outcomes = obtain(requests[start:end])
         except Exception as error:  # the others wait for this share, so they must be told
             failure = error
             logger.error("process %d: %s (The others finish their shares.)", lm.rank, error)
@@ -70,8 +68,7 @@ class LaunchedRanks(Executor):
             raise ModelError(
                 f"the processes have made different requests ({tasks}): something in a task "
                 "differs from process to process, such as the order of a set or an unseeded draw. "
-                "Sort it or seed it, start the processes with PYTHONHASHSEED=0, or run one. (If "
-                "another run is writing to the same --use_cache file, just start again.)"
+                "Sort it or seed it, start the processes with PYTHONHASHSEED=0, or run one."
             )
 
 
@@ -84,8 +81,3 @@ def _share_start(asked: Sequence[Instance], rank: int, processes: int) -> int:
     while 0 < place < len(asked) and asked[place] is asked[place - 1]:
         place -= 1
     return place
-
-
-def _shifted(report: Report, start: int) -> Report:
-    """Returns a report for a share that begins at `start` of all requests."""
-    return lambda positions, outcomes: report([start + p for p in positions], outcomes)

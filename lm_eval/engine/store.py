@@ -18,7 +18,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,8 +33,10 @@ logger = logging.getLogger(__name__)
 
 #: Of the file, in its header: "LMev", so that no other SQLite file is taken for a store.
 APPLICATION = 0x4C4D6576
-#: Of the layout. A file of a newer one is refused.
-FORMAT = 1
+#: Of the layout. A file of a newer one is refused. Files get number 2 with their first failure:
+#: rows of kind `FAILURE`, which an older version would take for answers.
+FORMAT = 2
+FAILURE = "failure"
 #: Seconds to wait for another process that writes.
 PATIENCE = 60.0
 #: Bytes below which a disk counts as full: SQLite calls it by several names.
@@ -48,7 +50,7 @@ CREATE TABLE IF NOT EXISTS answers (
 );
 CREATE INDEX IF NOT EXISTS answers_of_model ON answers (model);
 PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {FORMAT};
+PRAGMA user_version = 1;
 COMMIT;
 """
 
@@ -63,6 +65,7 @@ class AnswerStore:
         self.path = Path(path)
         self.written = 0
         self._answers: dict[bytes, Any] = {}
+        self._failures: dict[bytes, str] = {}
         self._read_up_to = 0
         self.identity = identity
         self._connection = _connect(self.path, read_only)
@@ -98,14 +101,39 @@ class AnswerStore:
             self._read_up_to = row
             cut = [keys[i : i + SIZE] for i in range(0, len(keys), SIZE)]
             try:
-                self._answers.update(zip(cut, _unpack(kind, answers), strict=True))
+                self._take_in(kind, cut, _unpack(kind, answers))
             except (ValueError, TypeError) as error:
                 raise _damaged(self.path, f"row {row}: {error}") from error
+
+    def _take_in(self, kind: str, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+        """Notes what a row holds; of several rows with the same key the last one counts."""
+        now, before = self._answers, self._failures
+        if kind == FAILURE:
+            now, before = self._failures, self._answers
+        now.update(zip(keys, values, strict=True))
+        if before:
+            for key in keys:
+                before.pop(key, None)
 
     def find(self, keys: Iterable[bytes | None]) -> list[Any]:
         """The answer for each key, or `MISSING`."""
         get = self._answers.get
         return [MISSING if key is None else get(key, MISSING) for key in keys]
+
+    def failure(self, key: bytes | None) -> str | None:
+        """The reason why a request got no answer; None if it did, or was not asked."""
+        return None if key is None else self._failures.get(key)
+
+    def add_failures(self, reasons: Mapping[bytes, str]) -> None:
+        """Notes requests that got no answer; an answer that was stored for one is forgotten."""
+        if not reasons:
+            return
+        try:
+            with self._connection:
+                self._connection.execute(f"PRAGMA user_version = {FORMAT}")
+        except sqlite3.Error as error:
+            raise _told(self.path, error) from error
+        self.add(FAILURE, list(reasons), list(reasons.values()))
 
     def add(self, kind: str, keys: Sequence[bytes], answers: Sequence[Any]) -> None:
         """Write a batch of answers, all or none; on return they outlive this process."""
@@ -121,8 +149,8 @@ class AnswerStore:
         except (OSError, sqlite3.Error) as error:
             raise _told(self.path, error) from error
         self._syncing.soon()
-        self._answers.update(zip(keys, answers, strict=True))
-        self.written += len(keys)
+        self._take_in(kind, keys, answers)
+        self.written += 0 if kind == FAILURE else len(keys)
 
     def forget(self) -> None:
         """Drop this model's answers; those of others stay."""
@@ -132,6 +160,7 @@ class AnswerStore:
         except sqlite3.Error as error:
             raise _told(self.path, error) from error
         self._answers.clear()
+        self._failures.clear()
         self._read_up_to = 0  # rows that are free again get new answers
 
     def close(self) -> None:

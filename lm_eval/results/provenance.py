@@ -51,14 +51,14 @@ def describe_reproduction(run: RunConfig, identity: str) -> Reproduction:
 
 
 def describe_usage(
-    executor: Executor, lm: LM, used: Usage, asked: int | None = None
+    executor: Executor, used: Usage, asked: int | None = None
 ) -> RunStatistics | None:
     """Returns tokens and requests, summed over all processes; None in those that do not collect.
 
     `asked` is the number of answers that this process has put into a store.
     """
     own = {
-        "usage": lm.usage() if hasattr(lm, "usage") else {},
+        "usage": executor.usage(),
         "truncated_requests": used.truncated,
         "failed_requests": used.failed,
         **({} if asked is None else {"answers": {"asked": asked}}),

@@ -194,7 +194,7 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder: a second run on it is refused, and none is ever corrupted."""
+        """Holds the folder's lock: a second run on it is refused, and none is ever corrupted."""
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -213,20 +213,18 @@ class RunFolder:
             os.close(handle)
 
     def _sweep(self) -> None:
-        """Remove what a run that was killed had begun to write; while we hold the folder, nobody
-        is writing it.
-        """
+        """Removes temporary files that a killed run left; we hold the lock, so nobody writes."""
         for name in (NAME, _OLD_INDEX, "answer_index_*", "results_*.json", "samples_*_*"):
             for stale in self.path.glob(f".{name}.*"):
                 stale.unlink(missing_ok=True)
 
     def _clean(self, made: Sequence[Path]) -> None:
-        """Leave nothing behind of a run that was refused before it was begun."""
+        """Removes the folders that a run made, if it was refused before it was begun."""
         if not made or not self.path.is_dir():
             return
         found, unused = set(self.path.iterdir()), {self.path / LOCK, self.path / ANSWERS}
         with suppress(OSError):  # some systems keep what is open
-            if found <= unused:  # not even the record of a run, nor its plan
+            if found <= unused:  # not even the record of a run, nor its answer index
                 for file in found:
                     file.unlink()
             for folder in made:

@@ -6,7 +6,8 @@ import json
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,26 @@ from lm_eval.results.serialise import hash_json
 _INCIDENTAL = {
     *("output_path", "log_samples", "samples_format", "show_config", "write_out", "verbosity"),
     *("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args"),
-    *("batch_size", "max_batch_size", "device", "cache_requests", "check_integrity", "environment"),
+    *("batch_size", "max_batch_size", "device", "cache_requests", "check_integrity"),
+    *("data_dir", "environment"),  # whether the data is the same, its hashes tell
 }
 
 
 def run_id(settings: Mapping[str, Any]) -> str:
     """Returns the short name of a run within its folder, made from its settings."""
     told = {name: value for name, value in settings.items() if name not in _INCIDENTAL}
-    return hash_json(without_secrets(told))[:8]
+    return hash_json(_normal(without_secrets(told)))[:8]
+
+
+def _normal(value: Any) -> Any:
+    """Settings in one spelling, whether they came from the command line or Python: 3.0 is 3."""
+    if isinstance(value, Mapping):
+        return {str(key): _normal(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_normal(one) for one in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,8 @@ class RunRecord:
     """Name of the file that says which answer belongs to which document."""
     model_object: bool = False
     """Whether the model was a Python object, which nobody can make again from the settings."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """What a newer version has recorded besides; it is kept."""
 
     @classmethod
     def read(cls, content: Any, file: Path) -> RunRecord:
@@ -63,11 +78,14 @@ class RunRecord:
                 f"{file}: is no whole record of a run. Move it aside; the command that made the "
                 "run goes on from the stored answers, if those are there."
             )
-        known = {field.name for field in fields(cls)}
-        return cls(**{"begun": 0.0, **{k: v for k, v in content.items() if k in known}})
+        known = {field.name for field in fields(cls)} - {"more"}
+        more = {key: value for key, value in content.items() if key not in known}
+        given = {key: value for key, value in content.items() if key in known}
+        return cls(**{"begun": 0.0, **given}, more=more)
 
     def to_json(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**own.pop("more"), **own}
 
     @property
     def id(self) -> str:
@@ -81,7 +99,11 @@ class RunRecord:
 
     def asked_for(self, name: str) -> bool:
         """Whether a task, group or tag of that name was part of the run."""
-        return name in self.tasks or name in self.settings.get("tasks", ())
+        return bool(self.matching(name)) or name in self.settings.get("tasks", ())
+
+    def matching(self, pattern: str) -> list[str]:
+        """Returns the tasks of the run whose names match a name or pattern."""
+        return [name for name in self.tasks if fnmatchcase(name, pattern)]
 
     def config(self, file: Path) -> RunConfig:
         """Returns the settings to run it again; `file` is named where they cannot be used."""
@@ -89,19 +111,22 @@ class RunRecord:
 
     def describe(self) -> str:
         """Returns one line for a list of runs: id, what was asked, when, and whether it ended."""
-        shown = ("num_fewshot", "limit", "sample", "apply_chat_template", "gen_kwargs", "seed")
-        given = {name: self.settings[name] for name in shown if self.settings.get(name)}
-        if given.get("seed") == RunConfig().settings()["seed"]:
-            del given["seed"]
+        hidden = {*_INCIDENTAL, "model", "tasks", "seed"}
+        given = {k: v for k, v in without_secrets(self.settings).items() if k not in hidden and v}
+        if self.settings.get("seed") != RunConfig().settings()["seed"]:
+            given["seed"] = ",".join(map(str, self.settings.get("seed", ())))
         words = ["--tasks", ",".join(map(_task_name, self.settings.get("tasks", ())))]
         for name, value in given.items():
-            words += [f"--{name}", f"{value:g}" if isinstance(value, float) else _word(value)]
+            words += [f"--{name}", *([] if value is True else [_word(_normal(value))])]
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.begun))
         state = "finished" if self.finished else "not finished"
         return f"{self.id}  {shlex.join(words)}  (begun {began}, {state})"
 
 
 def _word(value: Any) -> str:
+    """A setting as it is given on the command line."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={one}" for key, one in value.items())
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -18,15 +18,20 @@ from lm_eval.launch import launched_rank
 from lm_eval.results.files import check_writable, keep_answers, save
 from lm_eval.results.provenance import model_name
 from lm_eval.results.schema import EvalResults
-from lm_eval.runs.folder import ANSWERS, NAME, RunFolder
+from lm_eval.runs.folder import ANSWERS, RunFolder
 from lm_eval.runs.record import RunRecord
 
 
 class Run:
-    """One evaluation's place on disk; without a folder it keeps nothing."""
+    """One evaluation's place on disk; without a folder it keeps nothing.
 
-    def __init__(self, settings: RunConfig, folder: RunFolder | None = None) -> None:
-        self.settings, self.folder = settings, folder
+    `writes` is False in a process that leaves the folder's records and results to another one.
+    """
+
+    def __init__(
+        self, settings: RunConfig, folder: RunFolder | None = None, writes: bool = True
+    ) -> None:
+        self.settings, self.folder, self.writes = settings, folder, writes
         self._record: RunRecord | None = None
 
     @property
@@ -38,20 +43,21 @@ class Run:
     def open_store(self, identity: str, executor: Executor) -> Iterator[AnswerStore | None]:
         """The store of answers: the file that `use_cache` names, or the folder's own, or none.
 
-        All processes of the run read the same answers: none writes before all have read.
+        A fresh run forgets the stored answers before any of its processes reads them.
         """
         if not self.keeps_answers:
             yield None
             return
         shared = self.settings.use_cache
-        path = self.folder.answers if shared is None and self.folder else Path(str(shared))
+        own = self.folder.answers if shared is None and self.folder else None
+        path = own or Path(str(shared)).expanduser()
         path = path / ANSWERS if path.is_dir() else path
         if self.settings.fresh and executor.collects:
             with AnswerStore(path, identity) as store:
                 store.forget()
-        executor.barrier()
-        with AnswerStore(path, identity) as store:
+        if self.settings.fresh:
             executor.barrier()
+        with AnswerStore(path, identity) as store:
             yield store
 
     def begin(
@@ -62,7 +68,7 @@ class Run:
         hashes: Mapping[str, Mapping[str, str]],
     ) -> None:
         """Records the run before its first request, so that it can be resumed."""
-        if self.folder is None:
+        if self.folder is None or not self.writes:
             return
         run = self.settings
         seed = run.seed.of_model
@@ -88,11 +94,24 @@ class Run:
         try:
             written = save(rest, run.output_path, model_name(run), samples, run.samples_format)
         except OutputError as error:
-            again = f"Every answer is kept; `lm-eval resume {folder.path}` writes them then."
+            again = f"Every answer is kept; {self.how_to_go_on()} writes them then."
             raise OutputError(f"{error} {again}") from error
         if self._record is not None:
             folder.finish(self._record, written)
         return written
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the run has begun to ask, so that it can be resumed."""
+        return self._record is not None
+
+    def how_to_go_on(self) -> str:
+        """Returns the command or call that goes on with this run, as part of a sentence."""
+        if self.folder is None or self._record is None or self._record.model_object:
+            return "the same call of simple_evaluate"
+        several = len(self.folder.records()) > 1
+        which = f" --run {self._record.id}" if several else ""
+        return f"`lm-eval resume {self.folder.path}{which}`"
 
 
 @contextmanager
@@ -102,35 +121,38 @@ def open_run(settings: RunConfig) -> Iterator[Run]:
     An error in scoring gets a sentence on where the answers are, and so does an interruption.
     """
     if settings.output_path is None:
-        with _telling_where_answers_are(None):
-            yield Run(settings)
+        run = Run(settings)
+        with _telling_where_answers_are(run):
+            yield run
         return
     folder = RunFolder.of(settings.output_path, model_name(settings))
     if launched_rank() > 0:  # one of several processes; the first holds the folder
-        yield Run(settings, folder)
+        yield Run(settings, folder, writes=False)
         return
     check_writable(settings.output_path)
-    with folder.held(), _telling_where_answers_are(folder.path):
+    run = Run(settings, folder)
+    with folder.held(), _telling_where_answers_are(run):
         folder.records()  # raises now for a record that could not be added to later
-        yield Run(settings, folder)
+        yield run
 
 
 @contextmanager
-def _telling_where_answers_are(folder: Path | None) -> Iterator[None]:
+def _telling_where_answers_are(run: Run) -> Iterator[None]:
     """Says, with an error in scoring, where the answers are; writes them if there is no folder."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        if folder is None or not (folder / NAME).is_file():
+        if not run.is_recorded:
             raise
-        told = f"The answers so far are kept; `lm-eval resume {folder}` goes on from them."
+        told = f"The answers so far are kept; {run.how_to_go_on()} goes on from them."
         raise KeyboardInterrupt(told) from stop
     except EvalError as error:
         if error.answers is None:
             raise
-        if folder is None:
+        if run.folder is None:
             kept = f"in {keep_answers(error.answers)}"
         else:
-            kept = f"in {folder}; `lm-eval resume {folder}` scores them once that is put right"
+            again = f"{run.how_to_go_on()} scores them once that is put right"
+            kept = f"in {run.folder.path}; {again}"
         told_error = type(error)(f"{error} Every answer is kept, {kept}.")
         raise told_error.with_answers(error.answers) from error

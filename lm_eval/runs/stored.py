@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lm_eval.config.run import RunConfig
-from lm_eval.errors import OutputError, SeveralRunsError
+from lm_eval.errors import OutputError, WhichRunError
 from lm_eval.results.provenance import model_name
 from lm_eval.runs.folder import ANSWERS, NAME, RunFolder
 from lm_eval.runs.record import RunRecord
@@ -88,7 +88,7 @@ def choose_runs(path: str | Path, run_id: str | None = None) -> list[StoredRun]:
         return runs
     chosen = [run for run in runs if run.record.id.startswith(run_id)]
     if not chosen:
-        raise SeveralRunsError(f"{root}: holds no run {run_id!r}. {_listed(runs)}")
+        raise WhichRunError(f"{root}: holds no run {run_id!r}. {_listed(runs)}")
     return chosen
 
 
@@ -96,9 +96,11 @@ def the_run(runs: Sequence[StoredRun], path: str | Path) -> StoredRun:
     """Returns the only run; raises with a list of them if there are several."""
     if len(runs) == 1:
         return runs[0]
-    raise SeveralRunsError(
-        f"{path}: holds {len(runs)} runs; name one with --run ID (from Python: run=ID), or give "
-        f"the folder of its model. {_listed(runs)}"
+    models = len({run.folder for run in runs})
+    folder = ", or give the folder of its model" if models == len(runs) else ""
+    raise WhichRunError(
+        f"{path}: holds {len(runs)} runs; name one with --run ID (from Python: run=ID){folder}. "
+        f"{_listed(runs)}"
     )
 
 

@@ -29,6 +29,9 @@ def where_it_was_run(
         yield
         return
     before = Path.cwd()
+    if before == Path(directory):
+        yield
+        return
     os.chdir(directory)
     try:
         yield
