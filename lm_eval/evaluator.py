@@ -127,7 +127,7 @@ def evaluate_tasks(
     context, executor = make_context(run, lm, seed), executor_for(run, lm)
     by_name = isinstance(run.model, str)
     identity = model_identity(run, lm) if by_name or place.keeps_answers else ""
-    with executor.running(context), place.open_store(identity, executor) as store:
+    with executor.running(context), place.open_store(identity) as store:
         chosen = chosen_documents(run, tasks)
         with stages("build_requests"):
             for name, task in tasks.items():
@@ -144,10 +144,9 @@ def evaluate_tasks(
                 interim = Interim(place, store, tasks, chosen, uncertainty, context).note
         requests = [request for task in tasks.values() for request in task.instances]
         with stages("answer"):
-            failed = answer(executor, requests, store, run.seed.of_model, interim)
-        context.usage.failed.update(failed)
-        asked = None if store is None else store.written
-        used = describe_usage(executor, context.usage, asked)
+            done = answer(executor, requests, store, run.seed.of_model, interim, run.fresh)
+        context.usage.failed.update(done.failed)
+        used = describe_usage(executor, context.usage, None if store is None else done.asked)
     if used is None:
         return None  # one of several processes, and not the one that collects
     with stages("score"), keeping_answers(tasks, chosen):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -133,7 +134,7 @@ def chosen_documents(run: RunConfig, tasks: Mapping[str, Task]) -> Mapping[str, 
 def first_documents(run: RunConfig, task: Task) -> int | None:
     """How many documents the run's limit leaves of a task."""
     if run.limit is None or run.limit >= 1:
-        return None if run.limit is None else int(run.limit)
+        return None if run.limit is None else min(int(run.limit), sys.maxsize)
     return math.ceil(len(task.eval_docs) * run.limit)
 
 

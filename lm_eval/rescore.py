@@ -18,7 +18,12 @@ from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
 from lm_eval.data import mirror_at
 from lm_eval.engine.keys import note_digests, request_keys
-from lm_eval.engine.places import keys_by_place, tokens_by_place
+from lm_eval.engine.places import (
+    continuation_hash,
+    continuations_by_place,
+    keys_by_place,
+    tokens_by_place,
+)
 from lm_eval.engine.progress import stage
 from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
@@ -82,8 +87,8 @@ def score(
     *,
     run: str | None = None,
     tasks: Sequence[str] | str | None = None,
-    filters: Sequence[Any] | None = None,
-    metrics: Sequence[str] | None = None,
+    filters: Sequence[Any] | str | None = None,
+    metrics: Sequence[str] | str | None = None,
     include_path: Sequence[str] | str | None = None,
     log_samples: bool = True,
     **settings: Any,
@@ -108,8 +113,8 @@ def score(
             raise TypeError(f"score: there is no setting {name!r}.{suggestion(name, allowed)}")
     wanted = Changes(
         tasks=[tasks] if isinstance(tasks, str) else tasks,
-        filters=filters,
-        metrics=metrics,
+        filters=[filters] if isinstance(filters, (str, dict)) else filters,
+        metrics=[metrics] if isinstance(metrics, str) else metrics,
         include_path=[include_path] if isinstance(include_path, str) else include_path or (),
         settings={**settings, "log_samples": log_samples},
     )
@@ -136,7 +141,7 @@ def find_sources(path: str | Path, wanted: Changes, run_id: str | None = None) -
     root = Path(path).absolute()
     if not root.exists():
         raise OutputError(f"{root}: there is no such file or folder.")
-    runs = choose_runs(root, run_id) if run_id else find_runs(root)
+    runs = [the_run(choose_runs(root, run_id), root)] if run_id is not None else find_runs(root)
     # Without the store, sample logs may still hold the answers.
     usable = [run for run in runs if run.answers.is_file()]
     if not usable and (not runs or find_logs(root)):
@@ -287,6 +292,7 @@ def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunC
     if wanted.include_path:
         before = settings.get("include_path") or []
         before = [before] if isinstance(before, str) else list(before)
+        before = [folder for folder in before if Path(folder).is_dir()]  # it may have been moved
         settings["include_path"] = [*before, *wanted.include_path]
     return RunConfig.from_record(settings, where)
 
@@ -303,6 +309,8 @@ def _find_answers(
     By document only where the data is what it was: another document may have its number by now.
     """
     before, folder = stored.record.tasks, stored.folder
+    if stored.record.settings.get("predict_only"):  # its metrics were taken out for the time
+        before = {n: {**old, "config": hashes.get(n, old)["config"]} for n, old in before.items()}
     index = folder.answer_index(stored.record)
     for change in changes({"tasks": before}, {"model": None, "tasks": hashes}):
         logger.warning("%s: %s.", folder.path, change)
@@ -312,9 +320,11 @@ def _find_answers(
         found = _by_request(task.instances, store, run) if not run.apply_chat_template else {}
         elsewhere = 0
         if len(found) < len(task.instances) and places is not None:
-            keys = keys_by_place(places)
+            keys, scored = keys_by_place(places), continuations_by_place(places)
             for number, request in enumerate(task.instances):
                 at = (request.doc_id or 0, request.idx)
+                if scored.get(at, 0) not in (0, continuation_hash(request)):
+                    continue  # another choice has this place by now
                 answers = _answers_or_failures(store, keys.get(at, ()))
                 if number not in found and answers and MISSING not in answers:
                     found[number] = answers

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,7 @@ from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import ModelError
 from lm_eval.launch import launched_rank
 from lm_eval.logs import setup_logging
-from lm_eval.models.identity import model_identity
 from lm_eval.models.scripted import ScriptedLM
-from lm_eval.runs.run import Run
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
 from tests.test_evaluate import evaluated, painter
@@ -107,44 +103,34 @@ def test_answers_asked_by_all_processes_are_counted(colours: Folder, tmp_path: P
     assert results["answers"] == {"asked": 12, "requests": 12}
 
 
-def test_the_first_process_forgets_before_the_others_read(tmp_path: Path) -> None:
-    """Or they would answer with what is no longer there, or lose what another has just kept."""
-    path = tmp_path / "s"
-    lms = [of_two(painter(), rank, lambda mine: None) for rank in (0, 1)]
-    runs = [RunConfig(model=lm, tasks=["t"], use_cache=str(path), fresh=True) for lm in lms]
-    with AnswerStore(path, model_identity(runs[0], lms[0])) as store:
-        store.add("loglikelihood", [b"1" * 16], [(-1.0, True)])
-    meeting, seen = threading.Barrier(2), {}
-    for lm in lms:
-        lm.barrier = meeting.wait  # type: ignore[assignment,method-assign]
-
-    def process(rank: int) -> None:
-        if rank == 0:
-            time.sleep(0.2)  # the other one is there first
-        place = Run(runs[rank])
-        identity = model_identity(runs[rank], lms[rank])
-        with place.open_store(identity, executor_for(RunConfig(), lms[rank])) as opened:
-            assert opened is not None
-            seen[rank] = opened.find([b"1" * 16])
-
-    threads = [threading.Thread(target=process, args=(rank,)) for rank in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert seen == {0: [MISSING], 1: [MISSING]}
+def test_a_fresh_run_of_several_processes_asks_every_share_again(
+    colours: Folder, tmp_path: Path
+) -> None:
+    cache = str(tmp_path / "cache")
+    tasks = {"tasks": ["colours"], "task_manager": TaskManager(include_path=colours.path)}
+    lm_eval.simple_evaluate(painter(), use_cache=cache, **tasks)
+    for fresh, asked in ((False, 0), (True, 6)):
+        handed: list[Any] = []
+        second = of_two(painter(), 1, handed.append)
+        lm_eval.simple_evaluate(second, use_cache=cache, fresh=fresh, **tasks)
+        assert len(second.asked) == asked
+        theirs = iter(handed)
+        first = of_two(painter(), 0, lambda mine, theirs=theirs: [mine, next(theirs)])
+        results: Any = lm_eval.simple_evaluate(first, use_cache=cache, fresh=fresh, **tasks)
+        assert len(first.asked) == asked
+        assert results["answers"] == {"asked": 2 * asked, "requests": 12}
 
 
 def test_answers_kept_after_forgetting_are_found(tmp_path: Path) -> None:
-    """Rows of the file are used again."""
     with AnswerStore(tmp_path / "s", "m") as one:
         one.add("generate_until", [b"1" * 16, b"2" * 16], ["a", "b"])
         one.refresh()
-        one.forget()
+        one.forget([b"1" * 16, None])
         with AnswerStore(tmp_path / "s", "m") as two:
-            two.add("generate_until", [b"3" * 16], ["c"])
+            assert two.find([b"1" * 16, b"2" * 16]) == [MISSING, "b"]
+            two.add("generate_until", [b"1" * 16, b"3" * 16], ["c", "d"])
         one.refresh()
-        assert one.find([b"1" * 16, b"3" * 16]) == [MISSING, "c"]
+        assert one.find([b"1" * 16, b"2" * 16, b"3" * 16]) == ["c", "b", "d"]
 
 
 def test_requests_with_pictures_are_alike_in_every_process() -> None:

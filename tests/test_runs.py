@@ -334,6 +334,96 @@ def test_whoever_interrupts_one_of_several_runs_is_told_which(
     )
 
 
+def test_fresh_forgets_what_this_command_asked_and_nothing_else(command: Any) -> None:
+    assert command("--limit", "2") == 0
+    assert command(tasks="demo_pairs", model="dummy") == 0
+    before = lm_eval.score("out", tasks="demo_pairs")["results"]
+    assert command("--limit", "2", "--fresh") == 0
+    assert written(Path("out"))["answers"] == {"asked": 4, "requests": 4}
+    assert lm_eval.score("out", tasks="demo_pairs")["results"] == before
+
+
+def test_an_answer_is_not_given_to_another_choice_that_has_its_place_now(
+    command: Any, colours: Folder, capsys: Captured
+) -> None:
+    """The prompt reads otherwise, so answers are looked for by place; the choices were turned."""
+    assert command() == 0
+    text = (colours.path / "colours.yaml").read_text()
+    colours.write("colours.yaml", text.replace("Of what", "Of which"))
+    before = lm_eval.score("out")["results"]
+    assert before == written(Path("out"))["results"]
+    turned = text.replace("Of what", "Of which").replace(
+        "doc_to_choice: colours", 'doc_to_choice: "{{colours[::-1]}}"'
+    )
+    turned = turned.replace("doc_to_target: answer", 'doc_to_target: "{{1 - answer}}"')
+    colours.write("colours.yaml", turned)
+    assert main(["score", "out"]) == 2
+    assert "12 have no stored answer" in capsys.readouterr().err
+
+
+def test_an_answer_index_of_another_run_is_refused(command: Any, colours: Folder) -> None:
+    assert command("--limit", "2") == 0
+    assert command("--limit", "4") == 0
+    first, second = (run.folder.path / str(run.record.answer_index) for run in find_runs("out"))
+    first.write_bytes(second.read_bytes())
+    text = (colours.path / "colours.yaml").read_text()
+    colours.write("colours.yaml", text.replace("Of what", "Of which"))
+    with pytest.raises(OutputError, match=r"belongs to the run \w+, not \w+"):
+        lm_eval.score("out", run=find_runs("out")[0].record.id)
+
+
+def test_scoring_what_was_only_predicted_finds_no_change(command: Any, capsys: Captured) -> None:
+    assert command("--predict_only") == 0
+    capsys.readouterr()
+    assert main(["score", "out"]) == 0
+    assert "changed since" not in capsys.readouterr().err
+
+
+def test_reproduce_says_when_there_is_nothing_to_compare(command: Any, capsys: Captured) -> None:
+    assert command("--predict_only") == 0
+    assert main(["reproduce", "out"]) == 1
+    assert "nothing to compare" in capsys.readouterr().out
+    assert main(["score", "out", "--output_path", "scored"]) == 0
+    assert main(["reproduce", "scored"]) == 2
+    assert "was made by `lm-eval score`" in capsys.readouterr().err
+
+
+def test_a_project_that_was_moved_can_be_scored_with_its_tasks_named_anew(
+    command: Any, colours: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command("--limit", "2") == 0
+    moved = tmp_path.parent / f"{tmp_path.name}_moved"
+    tmp_path.rename(moved)
+    monkeypatch.chdir(moved)
+    assert main(["score", "out", "--include_path", "."]) == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("begun", "x"),
+        ("begun", 1e300),
+        ("directory", None),
+        ("answer_index", 4),
+        ("settings", {"model_args": 3}),
+        ("settings", {"tasks": 5}),
+        ("state", {"tasks": {"colours": "x"}}),
+    ],
+)
+def test_a_record_of_wrong_types_is_explained(
+    command: Any, capsys: Captured, field: str, value: Any
+) -> None:
+    assert command("--limit", "2") == 0
+    file = Path("out/dummy/run.json")
+    content = json.loads(file.read_text())
+    content["runs"][0][field] = value
+    file.write_text(json.dumps(content))
+    for words in (["score", "out"], ["resume", "out"]):
+        assert main(words) == 2
+        assert "is no whole record of a run" in capsys.readouterr().err
+    assert command("--limit", "2") == 2
+
+
 # -- where its data is ------------------------------------------------------------------------
 
 

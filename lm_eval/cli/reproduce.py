@@ -31,6 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from contextlib import nullcontext
 
     from lm_eval.config.run import RunConfig
+    from lm_eval.errors import OutputError
     from lm_eval.evaluator import run_evaluation
     from lm_eval.results.agreement import compare
     from lm_eval.results.reader import latest_results, read_results
@@ -38,6 +39,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
     file = latest_results(Path(arguments.results))
     before = read_results(file)
+    if "scored_from" in before:
+        raise OutputError(
+            f"{file}: was made by `lm-eval score` from stored answers, so there is nothing to run "
+            "again. Name the results file of the run itself."
+        )
     ours = isinstance(before.get("settings"), dict)
     settings = dict(before["settings"]) if ours else _published_settings(before, file)
     for name in ("use_cache", "output_path"):
@@ -62,7 +68,10 @@ def execute(arguments: argparse.Namespace) -> int:
         rows = {name: before["results"].get(name, {}) for name in before["configs"]}
         before = {**before, "results": rows}
     found = compare(before, now, 0.0 if ours else _OTHERS_ROUNDING)
-    count = sum("," in key for row in before["results"].values() for key in row)
+    count = sum(_is_number(key) for row in before["results"].values() for key in row)
+    if not count:
+        print(f"nothing to compare: {file} holds no scores. The answers were asked for again.")
+        return 1
     if found.identical:
         print(f"identical: {count} numbers of {file} were made again.")
         return 0
@@ -80,6 +89,11 @@ def execute(arguments: argparse.Namespace) -> int:
             print(title)
             print("\n".join(f"  {line}" for line in lines))
     return 1
+
+
+def _is_number(key: str) -> bool:
+    """Whether a key of a row is a score; `bypass` stands where nothing was scored."""
+    return "," in key and not key.startswith(("bypass,", "bypass_stderr,"))
 
 
 def _absolute(path: str | None) -> str | None:

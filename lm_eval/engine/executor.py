@@ -29,8 +29,8 @@ class Executor(abc.ABC):
     """Puts requests to a model.
 
     To write one, implement `execute`. An executor for several processes that all run the evaluation
-    (as `accelerate launch` starts them) also overrides `divide`, `gather`, `barrier`, `collects`
-    and `sees_every_answer`. `InProcess` (engine/in_process.py) is the simplest, `LaunchedRanks`
+    (as `accelerate launch` starts them) also overrides `divide`, `gather`, `collects` and
+    `sees_every_answer`. `InProcess` (engine/in_process.py) is the simplest, `LaunchedRanks`
     (engine/ranks.py) the one for launched processes. To change an existing one, derive from
     `WrappingExecutor`.
 
@@ -66,10 +66,10 @@ class Executor(abc.ABC):
             kind: `loglikelihood`, `loglikelihood_rolling` or `generate_until`.
             requests: the requests, numbered by their position. A repeated request occurs several
                 times in a row as the same object. May be empty.
-            report: is called as outcomes come, possibly from another thread but never
-                concurrently, with positions and outcomes. Every outcome has been reported when
-                `execute` returns; the last report for a position counts. None if outcomes need
-                not be reported.
+            report: may be called as outcomes come, from any thread but never concurrently, with
+                positions and outcomes: what is reported is stored at once, and survives a crash.
+                The outcomes that are returned have the last word. None if outcomes need not be
+                reported.
 
         Raises:
             EvalError: if the run cannot go on. A request that fails by itself is a `Failure` among
@@ -94,10 +94,6 @@ class Executor(abc.ABC):
     def gather(self, value: Any) -> list[Any] | None:
         """Returns every process's value, or None in a process that does not collect."""
         return [value]
-
-    def barrier(self) -> None:
-        """Returns when all processes of the evaluation have come here."""
-        return
 
 
 class WrappingExecutor(Executor):
@@ -134,9 +130,6 @@ class WrappingExecutor(Executor):
 
     def gather(self, value: Any) -> list[Any] | None:
         return self.inner.gather(value)
-
-    def barrier(self) -> None:
-        self.inner.barrier()
 
 
 @contextmanager

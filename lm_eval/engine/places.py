@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xxhash
 
 from lm_eval.engine.keys import SIZE, request_keys
 from lm_eval.engine.repeats import repeated
@@ -18,7 +19,8 @@ from lm_eval.engine.repeats import repeated
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
-#: A column a name: `keys`, for each of them `document` and `place`, and `tokens` where counted.
+#: Columns by name: `keys`, for each of them `document`, `place` and a hash of the `continuation`,
+#: and `tokens` where counted.
 Places = Mapping[str, "np.ndarray[Any, Any]"]
 
 _NO_KEY = bytes(SIZE)
@@ -35,12 +37,33 @@ def places_of(requests: Sequence[Instance], seed: object) -> dict[str, np.ndarra
         documents.append(request.doc_id)
         places.append(request.idx)
     lengths = [request.tokens for request in asked] if asked[0].tokens is not None else []
+    continuations = [continuation_hash(request) for request in asked]
     return {
         "keys": np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, SIZE),
         "document": np.array(documents, dtype=np.int64),
         "place": np.array(places, dtype=np.int32),
         "tokens": np.array(lengths, dtype=np.int32),
+        "continuation": np.array(continuations, dtype=np.uint64),
     }
+
+
+def continuation_hash(request: Instance) -> int:
+    """Returns a hash of the text that is scored, by which a choice is known again; 0 without one.
+
+    The space around it does not count: it moves between context and continuation.
+    """
+    if request.request_type != "loglikelihood" or len(request.args) < 2:
+        return 0
+    text = str(request.args[1]).strip()
+    return int(xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")))
+
+
+def continuations_by_place(places: Places) -> dict[tuple[int, int], int]:
+    """Returns the hash of what was scored at each document and place; empty in older tables."""
+    if "continuation" not in places:
+        return {}
+    columns = [places[name].tolist() for name in ("document", "place", "continuation")]
+    return {(doc, place): value for doc, place, value in zip(*columns, strict=True)}
 
 
 def keys_by_place(places: Places) -> dict[tuple[int, int], list[bytes]]:

@@ -30,9 +30,6 @@ class LaunchedRanks(WrappingExecutor):
     def gather(self, value: Any) -> list[Any] | None:
         return self._lm.gather_object(value, dst=0)
 
-    def barrier(self) -> None:
-        self._lm.barrier()
-
     def divide(self, requests: Sequence[Instance], obtain: Obtain) -> list[Outcome] | None:
         lm = self._lm
         self._check_alike(requests)

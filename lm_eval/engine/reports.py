@@ -21,7 +21,7 @@ class ModelReports:
     """Passes on what a model reports through its cache hook, or yields one after the other.
 
     Through its hook a model reports `(arguments, answer)`, in any order. The report does not
-    identify the repeat of a request; `finish` corrects the assignment by what the model returned.
+    identify the repeat of a request, so the outcomes that `finish` returns may differ.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ModelReports:
         """`fits` tells whether a value is an answer, `plain` brings it into a store's types."""
         self._kind, self._asked, self._report = kind, asked, report
         self._fits, self._plain_answer = fits, plain
-        self._reported: dict[int, Any] = {}
+        self._reported: set[int] = set()
         self._buffer: list[tuple[Any, Any]] = []
         self._returned: list[tuple[int, Any]] = []
         self._buffer_lock, self._report_lock = threading.Lock(), threading.Lock()
@@ -141,7 +141,7 @@ class ModelReports:
 
     def _pass_on(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         self._report(positions, outcomes)
-        self._reported.update(zip(positions, outcomes, strict=True))
+        self._reported.update(positions)
 
     def _plain(self, outcome: Outcome) -> Outcome:
         return outcome if isinstance(outcome, Failure) else self._plain_answer(outcome)
@@ -149,20 +149,13 @@ class ModelReports:
     # -- when it has returned -------------------------------------------------------------------
 
     def finish(self, returned: Sequence[Outcome]) -> list[Outcome]:
-        """Reports what the model returned and did not report, or reported differently.
+        """Returns the model's outcomes in the types in which a store gives them back.
 
-        Returns all outcomes in the types in which a store gives them back, so that scores are the
-        same whether answers come from the model or from the store.
+        So scores are the same whether answers come from the model or from the store. Raises if
+        answers could not be passed on.
         """
         self._raise_failure()
-        plain = self._failures_last([self._plain(value) for value in returned])
-        late: Sequence[int] = range(len(plain))
-        if self._reported:
-            reported = self._reported.get
-            late = [i for i, answer in enumerate(plain) if reported(i, _UNREPORTED) != answer]
-        if late:
-            self._pass_on(late, [plain[i] for i in late])
-        return plain
+        return self._failures_last([self._plain(value) for value in returned])
 
     def _failures_last(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Moves the failures among the repeats of a request behind its answers.
@@ -179,9 +172,6 @@ class ModelReports:
                 )
                 start = end
         return outcomes
-
-
-_UNREPORTED = object()
 
 
 def _texts_of(arguments: Any) -> Any:

@@ -37,6 +37,8 @@ APPLICATION = 0x4C4D6576
 #: rows of kind `FAILURE`, which an older version would take for answers.
 FORMAT = 2
 FAILURE = "failure"
+#: The reason that stands for an answer which is to be asked for again.
+FORGOTTEN = "asked again"
 #: Seconds to wait for another process that writes.
 PATIENCE = 60.0
 #: Bytes below which a disk counts as full: SQLite calls it by several names.
@@ -63,7 +65,6 @@ class AnswerStore:
 
     def __init__(self, path: str | Path, identity: str, read_only: bool = False) -> None:
         self.path = Path(path)
-        self.written = 0
         self._answers: dict[bytes, Any] = {}
         self._failures: dict[bytes, str] = {}
         self._read_up_to = 0
@@ -122,7 +123,8 @@ class AnswerStore:
 
     def failure(self, key: bytes | None) -> str | None:
         """The reason why a request got no answer; None if it did, or was not asked."""
-        return None if key is None else self._failures.get(key)
+        reason = None if key is None else self._failures.get(key)
+        return None if reason == FORGOTTEN else reason
 
     def add_failures(self, reasons: Mapping[bytes, str]) -> None:
         """Notes requests that got no answer; an answer that was stored for one is forgotten."""
@@ -150,18 +152,11 @@ class AnswerStore:
             raise _told(self.path, error) from error
         self._syncing.soon()
         self._take_in(kind, keys, answers)
-        self.written += 0 if kind == FAILURE else len(keys)
 
-    def forget(self) -> None:
-        """Drop this model's answers; those of others stay."""
-        try:
-            with self._connection:
-                self._connection.execute("DELETE FROM answers WHERE model = ?", (self._model,))
-        except sqlite3.Error as error:
-            raise _told(self.path, error) from error
-        self._answers.clear()
-        self._failures.clear()
-        self._read_up_to = 0  # rows that are free again get new answers
+    def forget(self, keys: Iterable[bytes | None]) -> None:
+        """Forgets the answers to some requests of this model; all others stay."""
+        known = [key for key in keys if key in self._answers or key in self._failures]
+        self.add_failures({key: FORGOTTEN for key in known if key is not None})
 
     def close(self) -> None:
         self._connection.close()  # the last to close brings the log into the file

@@ -21,7 +21,10 @@ def latest_results(path: Path) -> Path:
     """Returns the newest results file below a folder; a path that is no folder, as it is."""
     if not path.is_dir():
         return path
-    stamped = {file: _STAMPED.fullmatch(file.name) for file in path.rglob("*.json")}
+    found_files = list(path.rglob("*.json"))
+    if path.suffix == ".run":  # the folder of a run whose results are beside it, `x_<time>.json`
+        found_files += path.parent.glob(f"{path.stem}_*.json")
+    stamped = {file: _STAMPED.fullmatch(file.name) for file in found_files}
     files = {file: found["time"] for file, found in stamped.items() if found is not None}
     if not files:
         raise OutputError(f"{path}: holds no results (results_<time>.json).")

@@ -124,8 +124,8 @@ class RunStatistics(TypedDict, total=False):
     timings: Annotated[dict[str, float], "seconds by stage of the run", _NOT_ASKED]
     answers: Annotated[
         dict[str, int],
-        "number of requests (`requests`), and how many answers the model was asked for (`asked`); "
-        "the others were stored",
+        "number of answers that the run needs, repeats counted (`requests`), and how many of them "
+        "the model was asked for this time (`asked`); the others were stored",
         f"{_NOT_ASKED}; in a run that stores no answers",
     ]
     usage: Annotated[

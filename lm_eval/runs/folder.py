@@ -38,6 +38,8 @@ PARTIAL = "results_partial.json"
 #: Format 1 held a single run, and its index in `plan.npz`.
 FORMAT = 2
 _OLD_INDEX = "plan.npz"
+#: The name in an answer index under which the id of its run stands.
+_RUN = "run id"
 
 #: By task, the columns that `engine.places.places_of` makes.
 AnswerIndex = Mapping[str, Mapping[str, "np.ndarray[Any, Any]"]]
@@ -89,7 +91,7 @@ class RunFolder:
             return []
         try:
             content: Any = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise OutputError(
                 f"{file}: cannot be read as a run's record ({error}). Move it aside; the command "
                 f"that made the run goes on from the answers in {ANSWERS}."
@@ -149,18 +151,19 @@ class RunFolder:
             logger.warning("%s: %s.", self.path, change)
         record = dataclasses.replace(record, answer_index=f"answer_index_{record.id}.npz")
         self._keep(record)
-        self._write_index(str(record.answer_index), index)
+        self._write_index(record, index)
         return record
 
-    def _write_index(self, name: str, index: AnswerIndex) -> None:
-        columns = {
+    def _write_index(self, record: RunRecord, index: AnswerIndex) -> None:
+        columns: dict[str, Any] = {_RUN: np.array(record.id)}
+        columns |= {
             f"{task}/{column}": values
             for task, table in index.items()
             for column, values in table.items()
         }
         try:
-            with atomic_file(self.path / name) as file:
-                np.savez(file, **columns)  # type: ignore[arg-type]
+            with atomic_file(self.path / str(record.answer_index)) as file:
+                np.savez(file, **columns)
         except OSError as error:
             raise self._not_recorded(error) from error
 
@@ -172,12 +175,20 @@ class RunFolder:
         index: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
         try:
             with np.load(file, allow_pickle=False) as columns:
-                for key in columns:
+                if _RUN in columns and str(columns[_RUN]) != record.id:
+                    raise OutputError(
+                        f"{file}: belongs to the run {columns[_RUN]}, not {record.id}; put its own "
+                        "file back, or move it aside."
+                    )
+                for key in set(columns) - {_RUN}:
                     task, _, name = key.rpartition("/")
                     index.setdefault(task, {})[name] = columns[key]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except OutputError:
+            raise
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise OutputError(
-                f"{file}: cannot be read as a run's answer index ({error})."
+                f"{file}: cannot be read as a run's answer index. Move it aside: answers are then "
+                "found by what was asked alone."
             ) from error
         return index
 

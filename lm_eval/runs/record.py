@@ -66,14 +66,7 @@ class RunRecord:
     @classmethod
     def read(cls, content: Any, file: Path) -> RunRecord:
         """Returns the record that `to_json` wrote; raises OutputError for anything else."""
-        whole = (
-            isinstance(content, dict)
-            and isinstance(content.get("settings"), dict)
-            and isinstance(content.get("state"), dict)
-            and isinstance(content["state"].get("tasks"), dict)
-            and "directory" in content
-        )
-        if not whole:
+        if not _is_whole(content):
             raise OutputError(
                 f"{file}: is no whole record of a run. Move it aside; the command that made the "
                 "run goes on from the stored answers, if those are there."
@@ -128,6 +121,32 @@ def _word(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{key}={one}" for key, one in value.items())
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_whole(content: Any) -> bool:
+    """Whether a record has all that a run needs, in the types it needs them in."""
+    if not isinstance(content, dict) or "directory" not in content:
+        return False
+    settings, state = content.get("settings"), content.get("state")
+    if not isinstance(settings, dict) or not isinstance(state, dict):
+        return False
+    tables = ("model_args", "gen_kwargs", "metadata", "environment")
+    begun = content.get("begun", 0.0)
+    return (
+        isinstance(content["directory"], str)
+        and isinstance(content.get("answer_index"), (str, type(None)))
+        and isinstance(begun, (int, float))
+        and 0 <= begun < _LATEST
+        and isinstance(settings.get("model", ""), str)
+        and isinstance(settings.get("tasks", []), list)
+        and all(isinstance(settings.get(name, {}), dict) for name in tables)
+        and isinstance(state.get("tasks"), dict)
+        and all(isinstance(hashes, dict) for hashes in state["tasks"].values())
+    )
+
+
+#: A time that no clock shows, in seconds: the end of the year 9999.
+_LATEST = 253_402_300_800
 
 
 def _task_name(spec: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 from lm_eval.api.context import RunContext
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
-from lm_eval.engine.executor import Executor
 from lm_eval.engine.places import places_of
 from lm_eval.engine.store import AnswerStore
 from lm_eval.errors import EvalError, OutputError
@@ -40,24 +39,15 @@ class Run:
         return self.folder is not None or self.settings.use_cache is not None
 
     @contextmanager
-    def open_store(self, identity: str, executor: Executor) -> Iterator[AnswerStore | None]:
-        """The store of answers: the file that `use_cache` names, or the folder's own, or none.
-
-        A fresh run forgets the stored answers before any of its processes reads them.
-        """
+    def open_store(self, identity: str) -> Iterator[AnswerStore | None]:
+        """The store of answers: the file that `use_cache` names, or the folder's own, or none."""
         if not self.keeps_answers:
             yield None
             return
         shared = self.settings.use_cache
         own = self.folder.answers if shared is None and self.folder else None
         path = own or Path(str(shared)).expanduser()
-        path = path / ANSWERS if path.is_dir() else path
-        if self.settings.fresh and executor.collects:
-            with AnswerStore(path, identity) as store:
-                store.forget()
-        if self.settings.fresh:
-            executor.barrier()
-        with AnswerStore(path, identity) as store:
+        with AnswerStore(path / ANSWERS if path.is_dir() else path, identity) as store:
             yield store
 
     def begin(

@@ -86,7 +86,7 @@ def choose_runs(path: str | Path, run_id: str | None = None) -> list[StoredRun]:
         )
     if run_id is None:
         return runs
-    chosen = [run for run in runs if run.record.id.startswith(run_id)]
+    chosen = [run for run in runs if run_id and run.record.id.startswith(str(run_id))]
     if not chosen:
         raise WhichRunError(f"{root}: holds no run {run_id!r}. {_listed(runs)}")
     return chosen
