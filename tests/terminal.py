@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 
@@ -64,6 +65,8 @@ def on_terminal(
         stderr=slave,
         cwd=folder,
         env={**os.environ, **environment},
+        # A shell that runs the tests in the background has them ignore interrupts.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     os.close(slave)
     output = b""
