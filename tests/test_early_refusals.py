@@ -52,8 +52,8 @@ def test_a_misspelt_model_is_refused_before_tasks_are_loaded(no_tasks: None) -> 
 def test_a_missing_package_is_named_before_tasks_are_loaded(
     no_tasks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing(monkeypatch, "transformers")
-    with pytest.raises(ModelError, match=r"needs the package 'transformers'.*lm_eval\[hf\]"):
+    missing(monkeypatch, "torch", "transformers")
+    with pytest.raises(ModelError, match=r"needs the package 'torch'.*lm_eval\[hf\]"):
         run_evaluation(RunConfig(model="hf", model_args="pretrained=x", tasks=["demo_choice"]))
 
 

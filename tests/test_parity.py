@@ -6,6 +6,7 @@ its wheel, which `make test` fetches from PyPI into `.venv`.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -29,6 +30,10 @@ needs_published_tasks = pytest.mark.skipif(
     reason="needs ../shared and LMEVAL_PUBLISHED_TASKS",
 )
 
+#: Whether all packages are there that task folders may want. Without torch (`make test-base`) they
+#: are not, and cases that miss one are left out.
+COMPLETE = importlib.util.find_spec("torch") is not None
+
 #: Cases are run a handful at a time: what costs most is starting.
 AT_ONCE = 8
 
@@ -50,12 +55,13 @@ def record(cases: Path, names: list[str], out: Path, tasks: str = TASKS) -> dict
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     failed = {name: case["error"] for name, case in found.items() if "error" in case}
-    assert not failed
-    return found
+    lacking = {name for name, error in failed.items() if not COMPLETE and "pip install" in error}
+    assert not failed.keys() - lacking, failed
+    return {name: case for name, case in found.items() if name not in lacking}
 
 
 def assert_equal(ours: dict[str, Any], theirs: dict[str, Any], names: list[str]) -> None:
-    for name in names:
+    for name in names if COMPLETE else [name for name in names if name in ours]:
         assert ours[name]["requests"] == theirs[name]["requests"], name
         for key in ("n-shot", "versions", "higher_is_better"):
             assert ours[name][key].items() >= theirs[name][key].items(), (name, key)
