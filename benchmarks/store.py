@@ -23,7 +23,7 @@ from typing import Any
 from overhead import write_task
 
 from lm_eval.config.run import RunConfig
-from lm_eval.engine import answer, in_process
+from lm_eval.engine import answer
 from lm_eval.engine.store import AnswerStore
 from lm_eval.evaluator import run_evaluation
 from lm_eval.runs import run as run_module
@@ -35,8 +35,7 @@ PARTS: list[tuple[Any, str]] = [
     (run_module, "places_of"),
     (RunFolder, "_write_index"),
     (answer, "request_keys"),
-    (in_process._HookReports, "add_batch"),
-    (in_process._HookReports, "finish"),
+    (answer._Keeper, "settle"),  # the dummy model reports nothing while it works
     (AnswerStore, "__init__"),
     (AnswerStore, "find"),
     (AnswerStore, "close"),

@@ -144,7 +144,7 @@ class _Keeper:
         self._kept: dict[int, Outcome] = {}
 
     def __call__(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        inside = all(0 <= position < len(self._keys) for position in positions)
+        inside = not positions or (min(positions) >= 0 and max(positions) < len(self._keys))
         if len(positions) != len(outcomes) or not inside:
             raise ModelError(
                 f"an executor reported {len(outcomes)} outcomes for the positions {positions!r} of "
@@ -152,7 +152,8 @@ class _Keeper:
             )
         keys: list[Any] = [self._keys[i] for i in positions]
         kept = outcomes
-        if None in keys or any(isinstance(outcome, Failure) for outcome in outcomes):
+        failed = any(issubclass(kind, Failure) for kind in set(map(type, outcomes)))
+        if failed or None in keys:
             pairs = [pair for pair in zip(keys, outcomes, strict=True) if pair[0] is not None]
             lost = {key: one.reason for key, one in pairs if isinstance(one, Failure)}
             self._store.add_failures(lost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -47,28 +47,42 @@ class InProcess(Executor):
         if not asked:
             return []
         if report is None:
-            return list(self._call(kind, asked))
+            return list(self._checked(kind, asked, self._ask(kind, asked)))
         reports = ModelReports(kind, asked, report, fits=_SHAPES[kind], plain=_PLAIN_OF[kind])
         self._lm.set_cache_hook(CacheHook(reports.add, reports.add_batch))
         outcomes = []
         try:
-            for position, outcome in enumerate(self._call(kind, asked)):
+            given = self._ask(kind, asked)
+            as_it_goes = not isinstance(given, (list, tuple))
+            for position, outcome in enumerate(self._checked(kind, asked, given)):
                 outcomes.append(outcome)
-                reports.returned(position, outcome)
+                if as_it_goes:
+                    reports.returned(position, outcome)
         finally:
             self._lm.set_cache_hook(CacheHook())
             reports.flush()
         return reports.finish(outcomes)
 
-    def _call(self, kind: str, asked: list[Instance]) -> Iterator[Outcome]:
-        """Yields the model's outcomes, one per request, each checked.
-
-        A method that returns a list has finished by then; one that yields answers is followed.
-        """
+    def _ask(self, kind: str, asked: list[Instance]) -> Iterable[Any]:
+        """Calls the model's method; returns its list of answers, or what yields them."""
         model = f"{type(self._lm).__name__}.{kind}"
-        count = 0
+        with _errors_of(model):
+            given = getattr(self._lm, kind)(asked)
+        if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
+            raise ModelError(f"{model} must return a list of answers, not {type(given).__name__}.")
+        if isinstance(given, (list, tuple)) and len(given) != len(asked):
+            raise ModelError(
+                f"{model} gave {len(given)} answers to {len(asked)} requests; "
+                "it must return one for each, in order."
+            )
+        return given
+
+    def _checked(self, kind: str, asked: list[Instance], given: Iterable[Any]) -> Iterator[Outcome]:
+        """Yields the model's outcomes, one per request, each checked."""
+        model = f"{type(self._lm).__name__}.{kind}"
+        fits, count = _SHAPES[kind], 0
         lost: Counter[str] = Counter()
-        for answer in _followed(getattr(self._lm, kind), asked, model):
+        for answer in _followed(given, model):
             if count == len(asked):
                 count += 1
                 break
@@ -78,16 +92,16 @@ class InProcess(Executor):
             if outcome is None and kind == "generate_until":
                 lost[str(request.task_name)] += 1
                 outcome = ""
-            elif not isinstance(outcome, Failure) and not _SHAPES[kind](outcome):
+            elif not isinstance(outcome, Failure) and not fits(outcome):
                 raise ModelError(
                     f"{model} answered {outcome!r} to a request of task {request.task_name!r}, "
                     f"document {request.doc_id}; it must give {_EXPECTED[kind]}."
                 )
             yield outcome
         if count != len(asked):
-            given = "more" if count > len(asked) else str(count)
+            number = "more" if count > len(asked) else str(count)
             raise ModelError(
-                f"{model} gave {given} answers to {len(asked)} requests; "
+                f"{model} gave {number} answers to {len(asked)} requests; "
                 "it must return one for each, in order."
             )
         if lost:
@@ -98,18 +112,20 @@ class InProcess(Executor):
                 self._lm.run_context.usage.failed.update(lost)
 
 
-def _followed(method: Callable[..., Any], asked: list[Instance], model: str) -> Iterator[Any]:
-    """Yields what a model's method returns; an error in it becomes ours, with its own type too."""
-    try:
-        given = method(asked)
-        if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
-            raise ModelError(f"{model} must return a list of answers, not {type(given).__name__}.")
-        if isinstance(given, (list, tuple)) and len(given) != len(asked):
-            raise ModelError(
-                f"{model} gave {len(given)} answers to {len(asked)} requests; "
-                "it must return one for each, in order."
-            )
+def _followed(given: Iterable[Any], model: str) -> Iterator[Any]:
+    """Yields the answers; an error of a model that yields them becomes ours."""
+    if isinstance(given, (list, tuple)):
         yield from given
+        return
+    with _errors_of(model):
+        yield from given
+
+
+@contextmanager
+def _errors_of(model: str) -> Iterator[None]:
+    """Turns an error in a model's code into a `ModelError` that also has its own type."""
+    try:
+        yield
     except EvalError:
         raise
     except Exception as error:

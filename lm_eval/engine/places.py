@@ -7,7 +7,7 @@ the document and the place of each answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Places = Mapping[str, "np.ndarray[Any, Any]"]
 
 _NO_KEY = bytes(SIZE)
+_hash: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
 
 
 def places_of(requests: Sequence[Instance], seed: object) -> dict[str, np.ndarray[Any, Any]]:
@@ -37,7 +38,10 @@ def places_of(requests: Sequence[Instance], seed: object) -> dict[str, np.ndarra
         documents.append(request.doc_id)
         places.append(request.idx)
     lengths = [request.tokens for request in asked] if asked[0].tokens is not None else []
-    continuations = [continuation_hash(request) for request in asked]
+    try:  # nearly always plain texts: without a call for each, in half the time
+        continuations = [_hash(request.arguments[1].strip().encode()) for request in asked]
+    except (AttributeError, IndexError, UnicodeEncodeError):
+        continuations = [continuation_hash(request) for request in asked]
     return {
         "keys": np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, SIZE),
         "document": np.array(documents, dtype=np.int64),
@@ -52,10 +56,10 @@ def continuation_hash(request: Instance) -> int:
 
     The space around it does not count: it moves between context and continuation.
     """
-    if request.request_type != "loglikelihood" or len(request.args) < 2:
+    arguments = request.arguments
+    if request.request_type != "loglikelihood" or len(arguments) < 2:
         return 0
-    text = str(request.args[1]).strip()
-    return int(xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")))
+    return _hash(str(arguments[1]).strip().encode("utf-8", "surrogatepass"))
 
 
 def continuations_by_place(places: Places) -> dict[tuple[int, int], int]:
