@@ -1,0 +1,1 @@
+"""Models that are reached over HTTP: the client, the dialects of servers, and the probe."""

@@ -1,0 +1,91 @@
+"""vLLM: prompt log-probabilities with ranks, and log-probabilities of chosen next tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lm_eval.models.planned.jobs import Score, Window
+from lm_eval.models.served.client import BadReplyError
+from lm_eval.models.served.dialects.base import field_of, in_order
+from lm_eval.models.served.dialects.completions import Completions
+
+
+class VLLM(Completions):
+    """A vLLM server.
+
+    `prompt_logprobs` makes the server compute the whole prompt, without its prefix cache. The
+    log-probabilities of chosen next tokens (`logprob_token_ids`) use the cache, so that is how
+    continuations of one token are scored.
+    """
+
+    name = "vLLM"
+    scores = True
+    scores_next_tokens = True
+    #: The maximum length of `logprob_token_ids`.
+    max_next_tokens = 128
+
+    def score_payload(self, windows: Sequence[Window]) -> dict[str, Any]:
+        prompts = [list(window.tokens) for window in windows]
+        return {
+            "model": self.model,
+            "prompt": prompts if len(prompts) > 1 else prompts[0],
+            "max_tokens": 1,
+            "temperature": 0,
+            "prompt_logprobs": 0,  # of the prompt's own tokens only, each with its rank
+        }
+
+    def read_score(self, reply: Any, windows: Sequence[Window]) -> list[Score]:
+        choices = in_order(field_of(reply, "choices"), len(windows))
+        return [
+            _score(choice.get("prompt_logprobs"), window)
+            for choice, window in zip(choices, windows, strict=True)
+        ]
+
+    def next_payload(
+        self, contexts: Sequence[Sequence[int]], tokens: Sequence[int]
+    ) -> dict[str, Any]:
+        prompts = [list(context) for context in contexts]
+        return {
+            "model": self.model,
+            "prompt": prompts if len(prompts) > 1 else prompts[0],
+            "max_tokens": 1,
+            "temperature": 0,
+            "logprobs": 1,  # required, although its number is ignored
+            "logprob_token_ids": list(tokens),
+            "return_tokens_as_token_ids": True,  # else tokens of the same text would collide
+        }
+
+    def read_next(self, reply: Any, contexts: int, tokens: Sequence[int]) -> list[dict[int, Score]]:
+        choices = in_order(field_of(reply, "choices"), contexts)
+        return [_next_scores(choice, tokens) for choice in choices]
+
+
+def _score(positions: Any, window: Window) -> Score:
+    """Returns the score of a window from the reply's `prompt_logprobs`."""
+    if not isinstance(positions, Sequence) or len(positions) != len(window.tokens):
+        raise BadReplyError("the reply has no prompt_logprobs for every token of the prompt")
+    total, greedy = 0.0, True
+    for token, position in zip(
+        window.tokens[window.start :], positions[window.start :], strict=True
+    ):
+        entry = position.get(str(token)) if isinstance(position, Mapping) else None
+        if entry is None:
+            raise BadReplyError(f"prompt_logprobs lack the token {token}")
+        total += float(entry["logprob"])
+        greedy = greedy and entry["rank"] == 1
+    return total, greedy
+
+
+def _next_scores(choice: Mapping[str, Any], tokens: Sequence[int]) -> dict[int, Score]:
+    """Returns the scores of next tokens. The generated token is the most likely one."""
+    logprobs = field_of(choice, "logprobs")
+    generated = field_of(logprobs, "tokens")[0]
+    values = field_of(logprobs, "top_logprobs")[0]
+    found = {}
+    for token in tokens:
+        name = f"token_id:{token}"
+        if name not in values:
+            raise BadReplyError(f"the log-probability of token {token} is missing")
+        found[token] = (float(values[name]), name == generated)
+    return found
