@@ -1,0 +1,1 @@
+"""Inference engines that run in this process: vLLM, SGLang and llama.cpp."""

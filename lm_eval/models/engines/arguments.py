@@ -1,0 +1,110 @@
+"""Checks the arguments of engines before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lm_eval.errors import ConfigError, suggestion
+
+
+def as_integer(name: str, value: Any) -> int:
+    """Returns an argument as an integer; raises `ConfigError`, which names it, if it is none."""
+    try:
+        return int(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} must be an integer, not {value!r}.") from error
+
+
+def read_length(**given: Any) -> int | None:
+    """Returns the context length, which may be given under several names; None if it is not.
+
+    Raises `ConfigError` if two are given, or if one is not a number of at least 2.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if len(chosen) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} mean the same; pass only one of them.")
+    for name, value in chosen.items():
+        length = as_integer(name, value)
+        if length < 2:
+            raise ConfigError(f"{name} must be 2 or more, not {value}.")
+        return length
+    return None
+
+
+def check_lengths(arguments: Mapping[str, Any], names: Iterable[str], variable: str | None) -> None:
+    """Raises `ConfigError` for lengths that cannot work.
+
+    Those are a context length that is larger than the model's own, and a maximum length of answers
+    that leaves no room for a prompt.
+
+    Args:
+        arguments: the `model_args` of the run.
+        names: the names that the context length may have.
+        variable: the environment variable with which the engine accepts a larger context length.
+    """
+    length = read_length(**{name: arguments.get(name) for name in names})
+    own = own_length(arguments)
+    allowed = variable is not None and os.environ.get(variable) == "1"
+    if length is not None and own is not None and length > own and not allowed:
+        remedy = "" if variable is None else f", or set {variable}=1"
+        raise ConfigError(
+            f"the context length of {length} is larger than that of the model, {own} "
+            f"(max_position_embeddings in its config.json). Pass a smaller one{remedy}."
+        )
+    answer = as_integer("max_gen_toks", arguments.get("max_gen_toks") or 0)
+    known = length or own
+    if known is not None and answer > known - 2:
+        raise ConfigError(
+            f"max_gen_toks={answer} leaves no room for a prompt: the context length is {known} "
+            "tokens. Pass a smaller max_gen_toks."
+        )
+
+
+def own_length(arguments: Mapping[str, Any]) -> int | None:
+    """Returns the context length in the configuration of a model folder; None if it is not known.
+
+    Also None for a model on the hub, if the configuration is overridden, and if it scales
+    positions: the engine then computes another length.
+    """
+    if arguments.get("hf_overrides") or arguments.get("json_model_override_args"):
+        return None
+    try:
+        file = Path(str(arguments.get("pretrained"))).expanduser() / "config.json"
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict) or found.get("model_max_length"):
+        return None
+    config = found.get("text_config", found)
+    scaled = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not set(scaled) <= {"rope_theta", "rope_type", "partial_rotary_factor"}:
+        return None
+    length = config.get("max_position_embeddings")
+    return length if isinstance(length, int) else None
+
+
+def check_quantization(engine: str, name: str, known: Iterable[str]) -> None:
+    """Raises `ConfigError` if an engine knows no quantization method of that name."""
+    methods = list(known)
+    if name not in methods:
+        raise ConfigError(
+            f"quantization: {engine} has no method {name!r}.{suggestion(name, methods)}"
+        )
+
+
+def unknown_argument(engine: str, given: Iterable[str], known: Iterable[str]) -> ConfigError | None:
+    """Returns an error about the first argument that an engine does not have; None if it has all.
+
+    The error suggests the nearest names.
+    """
+    names = set(known)
+    for name in given:
+        if name not in names:
+            return ConfigError(
+                f"model_args: {engine} has no argument {name!r}.{suggestion(name, names)}"
+            )
+    return None

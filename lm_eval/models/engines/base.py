@@ -1,0 +1,204 @@
+"""`EngineLM`: what the engines in this process have in common."""
+
+from __future__ import annotations
+
+import abc
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from lm_eval.api.instance import Failure, Instance
+from lm_eval.engine.progress import Progress
+from lm_eval.errors import ConfigError, ModelError, suggestion
+from lm_eval.models.conventions import max_context_tokens, read_generation
+from lm_eval.models.engines.arguments import as_integer, check_lengths
+from lm_eval.models.identity import fingerprint
+from lm_eval.models.planned.jobs import GenerationJob, Sampling, Window
+from lm_eval.models.planned.model import Finished, FinishedJobs, PlannedLM
+from lm_eval.models.planned.score_plan import Abilities, Job, ScorePlan
+from lm_eval.models.planned.tokenizers import TokenCoder, load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+Scored = Sequence[tuple[Job, Any]]
+"""Jobs of a plan with their results, as `ScorePlan.add` takes them."""
+
+Generated = Sequence[tuple[GenerationJob, "list[Any] | Failure"]]
+"""Prompts with their answers."""
+
+
+class OnlyEngine:
+    """Keeps a process from running two engines.
+
+    Engines take most of the memory of a device and keep it until the process ends.
+    """
+
+    def __init__(self) -> None:
+        self._name: str | None = None
+
+    def check(self) -> None:
+        """Raises `ConfigError` if an engine runs in this process."""
+        if self._name is not None:
+            raise ConfigError(
+                f"an engine ({self._name}) already runs in this process; a process can have only "
+                "one. Evaluate the second model in a process of its own."
+            )
+
+    @contextmanager
+    def starting(self, name: str) -> Iterator[None]:
+        """Notes that the engine `name` runs, unless the block fails to start it.
+
+        Raises `ConfigError` if another one runs.
+        """
+        self.check()
+        yield
+        self._name = name
+
+
+#: The engine of this process.
+ONLY_ENGINE = OnlyEngine()
+
+
+class EngineLM(PlannedLM):
+    """Base class of engines in this process.
+
+    A subclass implements `score` and `generate`. Both get everything that is to be computed at
+    once, in the order of prefixes, so that the engine's scheduler and prefix cache can work, and
+    yield lists of results as the engine finishes them.
+
+    Attributes:
+        engine: the name of the engine, for messages.
+        model_args: the arguments that the engine was created with.
+        length_names: the arguments that set the context length.
+        longer_variable: the environment variable with which the engine accepts a context length
+            that is larger than the model's own.
+    """
+
+    engine: ClassVar[str]
+    length_names: ClassVar[tuple[str, ...]] = ("max_length", "max_model_len")
+    longer_variable: ClassVar[str | None] = None
+    #: Arguments that cannot change an answer; stored answers are used if only these differ.
+    speed_arguments: ClassVar[frozenset[str]] = frozenset()
+    model_args: Mapping[str, Any]
+
+    def __init__(
+        self,
+        pretrained: str,
+        tokenizer: str | None,
+        max_gen_toks: int,
+        seed: int | None,
+        add_bos_token: bool | None,
+        prefix_token_id: int | None,
+        think_end_token: str | None,
+        tokenizer_settings: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.pretrained = pretrained
+        self._tokenizer_name = tokenizer or pretrained
+        self._tokenizer_settings = tokenizer_settings or {}
+        self._max_gen_toks = int(max_gen_toks)
+        self.seed = seed
+        self.add_bos_token = add_bos_token
+        self.custom_prefix_token_id = prefix_token_id
+        self.think_end_token = think_end_token
+
+    def answer_settings(self) -> dict[str, Any]:
+        """Returns the settings of this object that affect answers, and hashes of its files."""
+        return {
+            **super().answer_settings(),
+            "pretrained": self.pretrained,
+            "files": fingerprint(self.pretrained),
+            "engine": {k: v for k, v in self.model_args.items() if k not in self.speed_arguments},
+        }
+
+    @classmethod
+    def check_before_loading(
+        cls, arguments: Mapping[str, Any], chat_template: bool | str = False
+    ) -> None:
+        """Raises `ConfigError` for a second engine and for lengths that cannot work."""
+        ONLY_ENGINE.check()
+        check_lengths(arguments, cls.length_names, cls.longer_variable)
+
+    # -- what a subclass implements ---------------------------------------------------------------
+
+    @property
+    @abc.abstractmethod
+    def setting_names(self) -> Iterable[str]:
+        """The names of generation settings that the engine accepts."""
+
+    @property
+    @abc.abstractmethod
+    def abilities(self) -> Abilities:
+        """What the engine can be asked for."""
+
+    @abc.abstractmethod
+    def score(self, plan: ScorePlan) -> Iterator[Scored]:
+        """Yields lists of the jobs of `plan` with their results, as they are finished."""
+
+    @abc.abstractmethod
+    def generate(self, jobs: Iterable[GenerationJob]) -> Iterator[Generated]:
+        """Yields lists of jobs with one answer per sample, as they are finished."""
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _coder(self) -> TokenCoder:
+        return load_tokenizer(self._tokenizer_name, **self._tokenizer_settings)
+
+    @property
+    def token_coder(self) -> TokenCoder:
+        return self._coder
+
+    @property
+    def tokenizer_name(self) -> str:
+        return self._tokenizer_name
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        if not (self.run_context.chat_template or getattr(self.tokenizer, "chat_template", None)):
+            raise ModelError(
+                f"{self.pretrained} has no chat template; run without --apply_chat_template."
+            )
+        return super().apply_chat_template(chat_history, add_generation_prompt)
+
+    def _generation_jobs(self, requests: Sequence[Instance]) -> Iterable[GenerationJob]:
+        """Returns what to ask for; raises `ModelError` if an answer leaves no room for a prompt."""
+        for request in {repr(request.args[1]): request for request in requests}.values():
+            settings = read_generation(request.args[1], self._max_gen_toks)
+            max_context_tokens(settings, self.max_length, request)
+        return super()._generation_jobs(requests)
+
+    def _read_sampling(self, settings: Mapping[str, Any]) -> Sampling:
+        """Returns the generation settings of requests; raises `ConfigError` for unknown ones."""
+        sampling = super()._read_sampling(settings)
+        others = dict(sampling.others)
+        seed = others.pop("seed", None)
+        if others.get("num_beams") == 1:  # published tasks set it; it has no effect
+            del others["num_beams"]
+        for name in others:
+            if name not in set(self.setting_names):
+                raise ConfigError(
+                    f"generation settings (gen_kwargs): {self.engine} has no {name!r}."
+                    f"{suggestion(name, self.setting_names)}"
+                )
+        if seed is not None and sampling.seed is not None:
+            sampling = replace(sampling, seed=as_integer("seed", seed))
+        return replace(sampling, others=others)
+
+    def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
+        plan = ScorePlan(windows, self.abilities)
+        for batch in self.score(plan):
+            results = [done for job, found in batch for done in plan.add(job, found)]
+            finished(results)
+            bar.update(len(results))
+
+    def _generate_answers(
+        self, jobs: Iterable[GenerationJob], finished: FinishedJobs, bar: Progress
+    ) -> None:
+        for batch in self.generate(jobs):
+            finished(batch)
+            bar.update(sum(len(job.requests) for job, _ in batch))
