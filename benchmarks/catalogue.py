@@ -1,9 +1,10 @@
-"""How long it takes to know every task of a folder, beside the published harness.
+"""Measures how long indexing a task folder takes, compared with the published harness.
 
-usage: python benchmarks/catalogue.py [PUBLISHED_VENV]      (`make bench` makes both environments)
+usage: python benchmarks/catalogue.py [PUBLISHED_VENV]      (`make bench` creates both environments)
 
-Both harnesses index the published wheel's own task folder (13,986 YAML files) by turns. Ours is
-measured with no stored index (cold) and with one (warm), and `lm-eval ls tasks` as a whole.
+Both harnesses index the published wheel's task folder (13,986 YAML files), alternately. Ours is
+measured without a stored index (cold) and with one (warm). The whole command `lm-eval ls tasks` is
+measured too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ print(time.perf_counter() - start, len(manager.all_tasks))
 
 
 def run(command: list[str], cache: str) -> tuple[float, str]:
+    """Runs a command with an index cache folder; returns its seconds and its output."""
     start = time.perf_counter()
     environment = {**os.environ, "LMEVAL_CACHE_DIR": cache, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
@@ -59,12 +61,12 @@ def main() -> None:
             run(listing, cache)
             times["ls tasks"].append(run(listing, cache)[0])
     median = {who: statistics.median(values) for who, values in times.items()}
-    print(f"names found: {' and '.join(sorted(names))}")
+    print(f"task names found (one number if all agree): {', '.join(sorted(names))}")
     print(f"TaskManager() published {median['published']:.2f} s")
     for who in ("cold", "warm"):
         ratio = median["published"] / median[who]
         print(f"TaskManager() ours, {who} {median[who]:.3f} s, {ratio:.1f} times faster")
-    print(f"lm-eval ls tasks, warm, in all {median['ls tasks']:.2f} s")
+    print(f"lm-eval ls tasks, warm, whole command {median['ls tasks']:.2f} s")
 
 
 if __name__ == "__main__":

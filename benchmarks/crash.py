@@ -1,12 +1,12 @@
-"""Runs that are killed, starved of disk or doubled end as if nothing had happened.
+"""Checks that runs survive kills, a full disk and a second process on the same folder.
 
 usage: python benchmarks/crash.py [--documents N] [--kills N] [--seed N]
 
-50,000 requests to a model that answers batches of 64 by a function of the request alone, and notes
-every request before it answers. The run is killed (`kill -9`) at random moments and given again
-each time; then on a disk too small for its answers, which is enlarged; then by two processes at
-once. Each time the scores must be those of an undisturbed run, every answer must be in the store
-once, and nothing may have been asked twice but what was in flight.
+Sends 50,000 requests to a deterministic model, which answers in batches of 64 and logs each request
+before it answers. First, the run is killed (`kill -9`) at random moments and restarted each time.
+Then it runs on a disk that is too small for its answers and is enlarged later. Then two processes
+run into the same folder. Each time the scores must equal those of an undisturbed run, the store
+must contain every answer exactly once, and only requests of an interrupted batch may be sent twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import hashlib, os, sys, time
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
-notes = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+request_log = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 @register_model("steady")
 class Steady(LM):
@@ -42,9 +42,9 @@ class Steady(LM):
         given = []
         for start in range(0, len(requests), 64):
             batch = [request.args for request in requests[start : start + 64]]
-            texts = ["|".join(asked).encode() for asked in batch]
+            texts = ["|".join(received).encode() for received in batch]
             sums = [int(hashlib.md5(text).hexdigest()[:16], 16) for text in texts]
-            os.write(notes, (" ".join(map(str, sums)) + "\\n").encode())
+            os.write(request_log, (" ".join(map(str, sums)) + "\\n").encode())
             time.sleep(0.008)
             answers = [(-value / 2**64, value % 7 == 0) for value in sums]
             self.cache_hook.add_batch("loglikelihood", batch, answers)
@@ -59,39 +59,53 @@ sys.exit(main(sys.argv[1:]))
 
 
 class Trial:
-    """A folder to run into, and notes of what the model was asked meanwhile."""
+    """One evaluation: its output folder, and a log of the requests that the model received."""
 
-    def __init__(self, tasks: Path, out: Path, notes: Path) -> None:
-        self.tasks, self.out, self.notes = tasks, out, notes
+    def __init__(self, tasks: Path, out: Path, request_log: Path) -> None:
+        self.tasks, self.out, self.request_log = tasks, out, request_log
 
     def start(self) -> subprocess.Popen[str]:
+        """Starts the evaluation in a new process."""
         words = ["run", "--model", "steady", "--tasks", "overhead", "--include_path"]
         return subprocess.Popen(
             [sys.executable, "-c", MODEL, *words, str(self.tasks), "--output_path", str(self.out)],
-            env={**os.environ, "NOTES": str(self.notes)},
+            env={**os.environ, "NOTES": str(self.request_log)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
 
     def finish(self) -> None:
+        """Runs the evaluation to its end; fails if it fails."""
         process = self.start()
-        _, said = process.communicate()
-        assert process.returncode == 0, said
+        _, output = process.communicate()
+        assert process.returncode == 0, output
 
-    def rows(self) -> Any:
+    def scores(self) -> Any:
+        """Returns the scores in the newest results file."""
         return json.loads(max(self.out.rglob("results_2*.json")).read_text())["results"]
 
-    def asked(self) -> Counter[str]:
-        return Counter(self.notes.read_text().split()) if self.notes.exists() else Counter()
+    def received(self) -> Counter[str]:
+        """Returns how often the model received each request."""
+        return (
+            Counter(self.request_log.read_text().split())
+            if self.request_log.exists()
+            else Counter()
+        )
 
-    def noted(self) -> float:
-        """About how many requests have been asked, without reading them all."""
-        return self.notes.stat().st_size / 20.4 if self.notes.exists() else 0.0
+    def requests_received(self) -> float:
+        """Returns about how many requests the model has received, from the size of the log."""
+        return self.request_log.stat().st_size / 20.4 if self.request_log.exists() else 0.0
 
-    def check(self, undisturbed: Any, requests: int, stops: int) -> str:
-        """That all is well, and how often something was asked again."""
-        assert self.rows() == undisturbed, (self.rows(), undisturbed)
+    def check(self, expected: Any, requests: int, stops: int) -> str:
+        """Asserts that results and store are complete; returns a summary.
+
+        Args:
+            expected: the scores of an undisturbed run.
+            requests: the number of different requests.
+            stops: how often the run was interrupted; each time one batch may be sent again.
+        """
+        assert self.scores() == expected, (self.scores(), expected)
         for file in self.out.rglob("*.json"):
             json.loads(file.read_text())
         (store,) = self.out.rglob("answers.sqlite")
@@ -100,50 +114,62 @@ class Trial:
             packed = b"".join(k for (k,) in connection.execute("SELECT keys FROM answers"))
         keys = [packed[i : i + 16] for i in range(0, len(packed), 16)]
         assert len(keys) == len(set(keys)) == requests, (len(keys), len(set(keys)), requests)
-        asked = self.asked()
-        assert len(asked) == requests
-        again = sum(asked.values()) - requests
+        received = self.received()
+        assert len(received) == requests
+        again = sum(received.values()) - requests
         assert again <= stops * BATCH, (again, stops)
         left = [p.name for p in self.out.rglob(".*")]
-        return f"{again} of {requests} asked again (at most {stops} x {BATCH}), left over: {left}"
+        return (
+            f"{again} of {requests} requests sent again (at most {stops} x {BATCH} allowed), "
+            f"temporary files left: {left}"
+        )
 
 
 def killed(trial: Trial, kills: int, requests: int, draw: random.Random) -> int:
-    """Start and kill, over and over: now and then before anything is asked, mostly while the model
-    is at work. How often it was killed.
+    """Starts and kills the run up to `kills` times; returns how often it was killed.
+
+    One kill in five comes within two seconds of the start, mostly before the first request; the
+    others come while the model answers.
     """
     done = 0
     while done < kills:
         early = draw.random() < 0.2
         wait = draw.uniform(0.0, 2.0)
-        target = trial.noted() + (0 if early else draw.uniform(0.0, 1.5) * requests / kills)
+        target = trial.requests_received() + (
+            0 if early else draw.uniform(0.0, 1.5) * requests / kills
+        )
         process = trial.start()
         begun = time.monotonic()
         while process.poll() is None:
-            at_work = trial.noted() > target
+            at_work = trial.requests_received() > target
             if (time.monotonic() - begun > wait) if early else at_work:
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(draw.uniform(0.001, 0.02))
         if process.wait() == 0:
-            break  # it came to its end first
+            break  # the run ended before it could be killed
         done += 1
-        print(f"  kill {done}: {sum(trial.asked().values())} requests asked so far", flush=True)
+        print(f"  kill {done}: {sum(trial.received().values())} requests sent so far", flush=True)
     return done
 
 
 def full_disk(trial: Trial, disk: Path, requests: int) -> bool:
-    """A run on a disk too small for its plan, then for its answers; False if there can be none."""
-    small = 28 * requests // 1024  # kilobytes: what the plan takes
+    """Runs on a disk that is too small for the answer index, then for the answers, then large.
+
+    Returns False if a small disk cannot be mounted here (this needs root).
+    """
+    small = 28 * requests // 1024  # kilobytes: the size of the answer index
     mount = ["mount", "-t", "tmpfs", "-o", f"size={small // 2}k", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         return False
     for size in (small + 1000, 100 * small):
         process = trial.start()
-        _, said = process.communicate()
-        assert process.returncode == 2, (process.returncode, said)
-        assert "disk is full" in said or "No space left" in said, said
-        print(f"  said, {trial.noted():.0f} asked: {said.strip().splitlines()[-1]}")
+        _, output = process.communicate()
+        assert process.returncode == 2, (process.returncode, output)
+        assert "disk is full" in output or "No space left" in output, output
+        print(
+            f"  after {trial.requests_received():.0f} requests: {output.strip().splitlines()[-1]}"
+        )
         subprocess.run(["mount", "-o", f"remount,size={size}k", str(disk)], check=True)
     trial.finish()
     return True
@@ -151,9 +177,9 @@ def full_disk(trial: Trial, disk: Path, requests: int) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--documents", type=int, default=12_500)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--documents", type=int, default=12_500, help="four requests each")
+    parser.add_argument("--kills", type=int, default=20, help="how often to kill the run")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the moments of the kills")
     given = parser.parse_args()
     requests = 4 * given.documents
     draw = random.Random(given.seed)
@@ -164,42 +190,46 @@ def main() -> None:
 
         def trial(name: str) -> Trial:
             (folder / name).mkdir()
-            return Trial(folder / "tasks", folder / name, folder / f"{name}.notes")
+            return Trial(folder / "tasks", folder / name, folder / f"{name}.request_log")
 
-        calm = trial("calm")
+        undisturbed = trial("undisturbed")
         begun = time.time()
-        calm.finish()
+        undisturbed.finish()
         usual = time.time() - begun
-        rows = calm.rows()
-        print(f"undisturbed: {usual:.1f} s; {calm.check(rows, requests, 0)}")
+        scores = undisturbed.scores()
+        print(f"undisturbed: {usual:.1f} s; {undisturbed.check(scores, requests, 0)}")
 
         disturbed = trial("killed")
         print(f"killed {given.kills} times:")
         kills = killed(disturbed, given.kills, requests, draw)
         disturbed.finish()
-        print(f"  scores identical; {disturbed.check(rows, requests, kills)}")
-        assert kills == given.kills, f"only {kills} kills: the run had come to its end"
+        print(f"  scores identical; {disturbed.check(scores, requests, kills)}")
+        assert kills == given.kills, (
+            f"only {kills} kills: the run ended before; pass more --documents"
+        )
 
         print("a full disk:")
-        starved = trial("starved")
+        disk_full = trial("disk_full")
         try:
-            if full_disk(starved, starved.out, requests):
-                print(f"  scores identical; {starved.check(rows, requests, 2)}")
+            if full_disk(disk_full, disk_full.out, requests):
+                print(f"  scores identical; {disk_full.check(scores, requests, 2)}")
             else:
-                print("  skipped: this system lets nobody mount a small disk here")
+                print("  skipped: cannot mount a small disk here (this needs root)")
         finally:
-            subprocess.run(["umount", str(starved.out)], capture_output=True, check=False)
+            subprocess.run(["umount", str(disk_full.out)], capture_output=True, check=False)
 
         print("two processes on one folder:")
-        doubled = trial("doubled")
-        pair = [doubled.start(), doubled.start()]
-        said = [process.communicate()[1] for process in pair]
+        concurrent = trial("concurrent")
+        pair = [concurrent.start(), concurrent.start()]
+        output = [process.communicate()[1] for process in pair]
         codes = sorted(process.returncode for process in pair)
-        refused = next(text for text, process in zip(said, pair, strict=True) if process.returncode)
-        assert codes == [0, 2], said
-        assert "is at work on it" in refused, refused
+        refused = next(
+            text for text, process in zip(output, pair, strict=True) if process.returncode
+        )
+        assert codes == [0, 2], output
+        assert "is using this folder" in refused, refused
         print(f"  one was refused: {refused.strip().splitlines()[-1]}")
-        print(f"  scores identical; {doubled.check(rows, requests, 0)}")
+        print(f"  scores identical; {concurrent.check(scores, requests, 0)}")
 
 
 if __name__ == "__main__":

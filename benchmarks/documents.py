@@ -1,9 +1,9 @@
-"""Time reading 14,000 documents from a mirror, beside `datasets` as the published harness uses it.
+"""Measures reading 14,000 documents, compared with `datasets`, which the published harness uses.
 
 usage: python benchmarks/documents.py [ROUNDS]
 
-Each round is a process of its own: import, open, walk over every document once; ours takes the
-fingerprint too. Prints the median times and their ratio.
+Each round runs in a new process: it imports the library, opens the file and iterates over all
+documents once. Ours also computes the fingerprint. Prints the median times and their ratio.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ print(time.perf_counter() - started)
 
 
 def run(code: str, *arguments: str) -> str:
+    """Runs Python code in a new process and returns what it prints."""
     words = [sys.executable, "-c", code, *arguments]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 

@@ -1,13 +1,13 @@
-"""Time in the model and peak memory of the Hugging Face backend, beside the published harness.
+"""Measures time and peak memory of the Hugging Face backend, compared with the published harness.
 
 usage: python benchmarks/huggingface.py [PUBLISHED_VENV] [--data FOLDER] [--tokenizer FOLDER]
                                         [--batch N] [--only NAME …] [--rounds N]
 
-Both harnesses get the very same requests, made from real rows, on one randomly initialised Llama of
-13 million parameters in float32, on one core of the processor (set OMP_NUM_THREADS for more). The
-data are parquet files laid out as the hub names them (`<org>/<name>/<config>/<split>.parquet`);
-FOLDER is ../shared/data by default. Each measurement is a process of its own; ours runs with its
-defaults, the published one with batch N.
+Both harnesses get the same requests, made from real datasets. The model is a randomly initialized
+Llama of 13 million parameters in float32, on one CPU core (set OMP_NUM_THREADS for more). The data
+are Parquet files, named as on the hub (`<org>/<name>/<config>/<split>.parquet`), by default in
+../shared/data. Each measurement runs in a new process. Ours runs with its defaults, the published
+harness with batch size N.
 """
 
 from __future__ import annotations
@@ -29,42 +29,47 @@ LETTERS = "ABCD"
 MAX_LENGTH = 2048
 
 
-# -- the requests, the same for both ------------------------------------------------------------
+# -- the requests, which are the same for both harnesses ------------------------------------------
 
 
 def rows(data: Path, path: str) -> list[dict[str, Any]]:
+    """Returns the rows of a Parquet file below the folder `data`."""
     import pyarrow.parquet
 
     return pyarrow.parquet.read_table(data / f"{path}.parquet").to_pylist()
 
 
 def question(row: dict[str, Any], answered: bool) -> str:
+    """Returns an MMLU question with its lettered choices, and with its answer if `answered`."""
     choices = "".join(f"{x}. {c}\n" for x, c in zip(LETTERS, row["choices"], strict=True))
     answer = f" {LETTERS[row['answer']]}\n\n" if answered else ""
     return f"{row['question'].strip()}\n{choices}Answer:{answer}"
 
 
 def letters(data: Path, common: bool) -> list[tuple[Any, ...]]:
-    """300 documents, five solved examples, one-letter choices."""
+    """Returns requests for 300 MMLU questions with five examples and one-letter choices.
+
+    With `common`, all prompts have the same examples, and so the same prefix.
+    """
     test = rows(data, "cais/mmlu/high_school_psychology/test")
     shots = rows(data, "cais/mmlu/professional_psychology/test")[:200]
     rng = random.Random(0)
-    asked = []
+    requests = []
     for row in test[:300]:
         own = shots[:5] if common else rng.sample(shots, 5)
         prompt = "".join(question(shot, True) for shot in own) + question(row, False)
-        asked += [(prompt, f" {letter}") for letter in LETTERS]
-    return asked
+        requests += [(prompt, f" {letter}") for letter in LETTERS]
+    return requests
 
 
 def endings(data: Path) -> list[tuple[Any, ...]]:
-    """300 HellaSwag documents without examples, four endings each."""
+    """Returns requests for 300 HellaSwag documents without examples, four endings each."""
     found = rows(data, "Rowan/hellaswag/default/validation")[:300]
     return [(row["ctx"], f" {ending}") for row in found for ending in row["endings"]]
 
 
 def texts(data: Path) -> list[tuple[Any, ...]]:
-    """Ten WikiText documents, read as they are."""
+    """Returns requests for the perplexity of ten WikiText pages."""
     return [(row["page"],) for row in rows(data, TEXTS)[:10]]
 
 
@@ -72,16 +77,16 @@ TEXTS = "EleutherAI/wikitext_document_level/wikitext-2-raw-v1/test"
 
 
 def sums(data: Path) -> list[tuple[Any, ...]]:
-    """Forty GSM8K documents behind two solved ones each, 64 new tokens."""
+    """Returns generation requests for 40 GSM8K problems with two examples each, 64 new tokens."""
     test, train = (rows(data, f"openai/gsm8k/main/{split}") for split in ("test", "train"))
     rng = random.Random(0)
-    asked = []
+    requests = []
     for row in test[:40]:
         shots = rng.sample(train[:200], 2)
         solved = "".join(f"Question: {s['question']}\nAnswer: {s['answer']}\n\n" for s in shots)
         settings = {"until": ["Question:", "</s>"], "do_sample": False, "max_gen_toks": 64}
-        asked.append((f"{solved}Question: {row['question']}\nAnswer:", settings))
-    return asked
+        requests.append((f"{solved}Question: {row['question']}\nAnswer:", settings))
+    return requests
 
 
 WORK: dict[str, tuple[str, str, Any]] = {
@@ -97,7 +102,10 @@ WORK: dict[str, tuple[str, str, Any]] = {
 
 
 def measure(name: str, data: Path, tokenizer: str, batch: str) -> None:
-    """Run inside either harness's environment; prints seconds, peak bytes and the answers."""
+    """Runs one workload with whichever `lm_eval` is installed.
+
+    Prints, as JSON, the seconds in the model, the peak memory in MB and the answers.
+    """
     import logging
 
     logging.disable(logging.WARNING)
@@ -126,7 +134,7 @@ def measure(name: str, data: Path, tokenizer: str, batch: str) -> None:
     kind, _, make = WORK[name]
     requests = [Instance(kind, {}, args, i, (name, i, 1)) for i, args in enumerate(make(data))]
     lm = HFLM(pretrained=model, tokenizer=words, batch_size=batch)
-    # Model time is what comes behind tokenising. Ours overlaps the two, so all of it is counted.
+    # Model time is the time after tokenization. Ours overlaps the two, so both are counted for it.
     inner = kind
     if batch != "auto" and kind != "generate_until":
         inner = "_loglikelihood_tokens"
@@ -145,6 +153,7 @@ def measure(name: str, data: Path, tokenizer: str, batch: str) -> None:
 
 
 def run(python: str, name: str, arguments: argparse.Namespace, batch: str) -> dict[str, Any]:
+    """Runs one workload under the interpreter `python`; returns what `measure` prints."""
     command = [python, str(Path(__file__).resolve()), "--measure", name, "--batch", batch]
     command += ["--data", str(arguments.data), "--tokenizer", arguments.tokenizer]
     quiet = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
@@ -153,13 +162,13 @@ def run(python: str, name: str, arguments: argparse.Namespace, batch: str) -> di
         command, capture_output=True, text=True, cwd="/", env=environment, check=False
     )
     if done.returncode:
-        sys.exit(f"{name} failed under {python}:\n{done.stderr[-2000:]}")
+        sys.exit(f"The workload {name} failed under {python}:\n{done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 def distance(one: list[Any], two: list[Any]) -> str:
-    """How far two lists of answers lie apart."""
+    """Returns, as text, how much two lists of answers differ."""
     if isinstance(one[0], str):
         same = sum(a == b for a, b in zip(one, two, strict=True))
         return f"{same} of {len(one)} texts equal"
@@ -170,12 +179,18 @@ def distance(one: list[Any], two: list[Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("published", nargs="?", default=str(HERE / ".venv" / "published"))
-    parser.add_argument("--data", type=Path, default=HERE.parent / "shared" / "data")
-    parser.add_argument("--tokenizer", default=str(HERE.parent / "shared/tokenizers/smollm2"))
+    published = str(HERE / ".venv" / "published")
+    parser.add_argument(
+        "published", nargs="?", default=published, help="virtual environment to compare with"
+    )
+    data, tokenizer = HERE.parent / "shared/data", HERE.parent / "shared/tokenizers/smollm2"
+    parser.add_argument("--data", type=Path, default=data, help="folder of Parquet files")
+    parser.add_argument("--tokenizer", default=str(tokenizer), help="folder of a tokenizer")
     parser.add_argument("--batch", default="16", help="the published harness's batch size")
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", nargs="*", choices=list(WORK), default=list(WORK))
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each workload")
+    parser.add_argument(
+        "--only", nargs="*", choices=list(WORK), default=list(WORK), help="workloads to run"
+    )
     parser.add_argument("--measure", choices=list(WORK), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -184,7 +199,7 @@ def main() -> None:
     published = str(Path(arguments.published).resolve() / "bin" / "python")
     for name in arguments.only:
         theirs, ours = [], []
-        for _ in range(arguments.rounds):  # by turns, so that a noisy moment strikes both
+        for _ in range(arguments.rounds):  # alternately, so that noise affects both alike
             theirs.append(run(published, name, arguments, arguments.batch))
             ours.append(run(sys.executable, name, arguments, "auto"))
         model = [statistics.median(r["model_s"] for r in found) for found in (theirs, ours)]

@@ -1,11 +1,11 @@
-"""Time the Hugging Face backend on a GPU, on the workload of `../shared/bench`.
+"""Measures the Hugging Face backend on a GPU, on the workload of `../shared/bench`.
 
 usage: MIRROR=DATA PYTHONPATH=. python benchmarks/huggingface_gpu.py BENCH TOKENIZER OUT.json TASKS
 
-BENCH is the folder of `workload.py` and `published_gpu.py`, with `local_data.py` beside them; TASKS
-a folder with the published task files. Run `published_gpu.py TOKENIZER PUBLISHED.json` in the same
-session on the same machine: only the ratio means anything. Time is that of `loglikelihood`,
-tokenising included, and of the whole evaluation; memory is the peak on the device.
+BENCH is the folder with `workload.py`, `published_gpu.py` and `local_data.py`; TASKS is a folder
+with the published task files. Also run `published_gpu.py TOKENIZER PUBLISHED.json` in the same
+session on the same machine: only the ratio of the two is meaningful. Measures the time of
+`loglikelihood`, including tokenization, the time of the whole evaluation, and the peak GPU memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, bench)
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("LMEVAL_DATA_DIR", os.environ["MIRROR"])
 
-import datasets  # noqa: E402, F401 (imported beforehand there too)
+import datasets  # noqa: E402, F401 (the published script imports it before it measures, too)
 import torch  # noqa: E402
 import workload  # noqa: E402
 
@@ -35,6 +35,7 @@ from lm_eval.tasks import TaskManager  # noqa: E402
 def measure(
     net: Any, tokenizer: Any, manager: TaskManager, task: str, shots: int, limit: int
 ) -> Any:
+    """Returns the measurements of one task: times in seconds, peak memory in MiB."""
     start = time.time()
     lm = HFLM(pretrained=net, tokenizer=tokenizer, max_length=4096)
     torch.cuda.synchronize()

@@ -1,11 +1,12 @@
-"""What the harness itself costs, beside the published one: everything but the model.
+"""Measures the overhead of the harness (all but the model), compared with the published harness.
 
 usage: python benchmarks/overhead.py [PUBLISHED_VENV] [--documents N]
-       (`make bench` makes both environments)
+       (`make bench` creates both environments)
 
 Both evaluate the dummy model on one generated task: 14,000 documents with four choices, five
-examples in every prompt, samples kept. Time is that of `simple_evaluate`, from loading the data to
-the standard errors; memory is the peak of the whole process. Both run by turns.
+few-shot examples in every prompt, with sample logs. The time is that of `simple_evaluate`, from
+loading the data to the standard errors; the memory is the peak of the whole process. The two
+harnesses run alternately.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ WORDS = ("amber", "basin", "copper", "delta", "ember", "fjord", "garnet", "harbo
 
 
 def write_task(folder: Path, documents: int) -> None:
+    """Writes the task `overhead` with `documents` random documents to `folder`."""
     draw = random.Random(1)
 
     def text(least: int, most: int) -> str:
@@ -86,6 +88,7 @@ def write_task(folder: Path, documents: int) -> None:
 
 
 def measure(python: Path, folder: Path) -> tuple[float, float]:
+    """Evaluates the task under one interpreter; returns seconds and peak memory in MB."""
     environment = {**os.environ, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [str(python), "-c", TIMED.format(folder=str(folder))],
@@ -103,9 +106,15 @@ def measure(python: Path, folder: Path) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = HERE / ".venv" / "published"
-    parser.add_argument("published", nargs="?", type=Path, default=default)
-    parser.add_argument("--documents", type=int, default=14_000)
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument(
+        "published",
+        nargs="?",
+        type=Path,
+        default=default,
+        help="virtual environment to compare with",
+    )
+    parser.add_argument("--documents", type=int, default=14_000, help="documents of the task")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each harness")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -123,7 +132,7 @@ def main() -> None:
     print(f"time    published {theirs:.1f} s, ours {ours:.2f} s: {theirs / ours:.1f} times faster")
     print(
         f"memory  published {their_memory:.0f} MB, ours {our_memory:.0f} MB: "
-        f"{our_memory / their_memory:.2f} of it"
+        f"{our_memory / their_memory:.2f} times as much"
     )
 
 

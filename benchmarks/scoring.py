@@ -1,17 +1,18 @@
-"""How long it takes to turn answers into numbers, beside the published harness.
+"""Measures how long scoring takes, compared with the published harness.
 
-usage: python benchmarks/scoring.py [PUBLISHED_VENV]      (`make bench` makes both environments)
+usage: python benchmarks/scoring.py [PUBLISHED_VENV]      (`make bench` creates both environments)
 
-Choices: 125,000 documents of four choices, 500,000 answers, from the moment the filters set to
-work on them until the results are there (scores, means, standard errors).
+Choices: 125,000 documents of four choices, so 500,000 answers. The time is that from the start of
+the filters to the results (scores, means, standard errors).
 
 Bootstrap: the standard error of BLEU, chrF, TER, F1 and MCC over 2,000 documents and 1,000
-replicates. The published code would take hours for some, so it is given the number of replicates
-that `PUBLISHED_REPLICATES` says and its time is multiplied; ours does them all. Both resample the
-same documents, so for the same number of replicates both errors must be equal, and are compared.
+replicates. The published code would take hours for some metrics, so it computes only
+`PUBLISHED_REPLICATES` of them and its time is extrapolated; ours computes all. Both resample the
+same documents, so with equal numbers of replicates both standard errors must be equal; this is
+checked.
 
-Times are processor seconds: all of this is work of one thread, and other work on the machine is not
-to count.
+Times are CPU seconds, so that other load on the machine does not count. All of the work is done by
+one thread.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ metric_list:
 
 
 def write_task(folder: Path) -> None:
+    """Writes the task `choices` with random documents to `folder`."""
     rnd = random.Random(0)
     words = [str(n) for n in range(1000)]
     with (folder / "rows.jsonl").open("w") as rows:
@@ -59,11 +61,11 @@ def write_task(folder: Path) -> None:
     (folder / "choices.yaml").write_text(TASK.format(file=folder / "rows.jsonl"))
 
 
-# -- what each harness is asked to do, in its own environment ---------------------------------
+# -- the work, which runs in the environment of either harness --------------------------------
 
 
 def score_choices(folder: str) -> dict[str, Any]:
-    """Evaluate an instant model; the time runs from the first filter on."""
+    """Returns the scores of an instant model, and the seconds from the first filter on."""
     from lm_eval import evaluate
     from lm_eval.api.model import LM
     from lm_eval.tasks import TaskManager, get_task_dict
@@ -94,6 +96,7 @@ def score_choices(folder: str) -> dict[str, Any]:
 
 
 def translations() -> list[tuple[str, str]]:
+    """Returns random (reference, answer) pairs of sentences."""
     rnd = random.Random(0)
     words = [f"w{n}" for n in range(300)]
     pairs = []
@@ -106,16 +109,17 @@ def translations() -> list[tuple[str, str]]:
 
 
 def labels() -> list[tuple[int, int]]:
+    """Returns random (gold, predicted) pairs of 0 and 1."""
     rnd = random.Random(0)
     golds = [rnd.randrange(2) for _ in range(SEGMENTS)]
     return [(gold, gold if rnd.random() < 0.8 else 1 - gold) for gold in golds]
 
 
 def bootstrap_published() -> dict[str, Any]:
-    """Time and error of a few replicates of each metric."""
+    """Returns the seconds and the standard error of `PUBLISHED_REPLICATES` of each metric."""
     from lm_eval.api import metrics
 
-    os.environ["DISABLE_MULTIPROC"] = "1"  # its pool would have one piece of work, and one worker
+    os.environ["DISABLE_MULTIPROC"] = "1"  # a process pool would not help: too few replicates
     functions = {
         "bleu": metrics.bleu,
         "chrf": metrics.chrf,
@@ -126,7 +130,7 @@ def bootstrap_published() -> dict[str, Any]:
     found = {}
     for name, function in functions.items():
         items = labels() if name in ("f1", "mcc") else translations()
-        function(items[:10])  # imports are not what is measured
+        function(items[:10])  # so that imports are not measured
         start = time.process_time()
         error = metrics.bootstrap_stderr(function, items, PUBLISHED_REPLICATES[name])
         found[name] = {"seconds": time.process_time() - start, "error": float(error)}
@@ -134,7 +138,10 @@ def bootstrap_published() -> dict[str, Any]:
 
 
 def bootstrap_ours() -> dict[str, Any]:
-    """Time of all replicates of each metric, and the error of as many as the published made."""
+    """Returns the seconds of all replicates of each metric.
+
+    The standard error is that of `PUBLISHED_REPLICATES`, for the comparison.
+    """
     from lm_eval.metrics import classification, translation, uncertainty
 
     functions = {
@@ -159,10 +166,11 @@ def bootstrap_ours() -> dict[str, Any]:
     return found
 
 
-# -- both, side by side -----------------------------------------------------------------------
+# -- the comparison ---------------------------------------------------------------------------
 
 
-def ask(python: str, *words: str) -> dict[str, Any]:
+def run_work(python: str, *words: str) -> dict[str, Any]:
+    """Runs this script with `--work` under the interpreter `python`; returns its JSON output."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [python, str(Path(__file__).resolve()), "--work", *words],
@@ -177,17 +185,19 @@ def ask(python: str, *words: str) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
+    """Returns whether two numbers are equal up to rounding."""
     return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
 
 
 def compare_choices(pythons: dict[str, str]) -> None:
+    """Prints the times of scoring multiple choice, and whether the scores are equal."""
     times: dict[str, list[float]] = {who: [] for who in pythons}
     scores: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         write_task(Path(folder))
-        for _ in range(ROUNDS):  # by turns, so that a noisy moment strikes both
+        for _ in range(ROUNDS):  # alternately, so that noise affects both alike
             for who, python in pythons.items():
-                answer = ask(python, "choices", folder)
+                answer = run_work(python, "choices", folder)
                 times[who].append(answer["seconds"])
                 scores[who] = answer["scores"]
     equal = all(same(value, scores["ours"][key]) for key, value in scores["published"].items())
@@ -199,7 +209,8 @@ def compare_choices(pythons: dict[str, str]) -> None:
 
 
 def compare_bootstrap(pythons: dict[str, str]) -> None:
-    found = {who: ask(python, f"bootstrap_{who}") for who, python in pythons.items()}
+    """Prints the times of the bootstrap for each metric, and whether the errors are equal."""
+    found = {who: run_work(python, f"bootstrap_{who}") for who, python in pythons.items()}
     for name, published in found["published"].items():
         ours = found["ours"][name]
         whole = published["seconds"] * REPLICATES / PUBLISHED_REPLICATES[name]

@@ -1,6 +1,6 @@
-"""How long the door takes: `import lm_eval` and `lm-eval --help`, beside the published harness.
+"""Measures `import lm_eval` and `lm-eval --help`, compared with the published harness.
 
-usage: python benchmarks/start_up.py [PUBLISHED_VENV]      (`make bench` makes both environments)
+usage: python benchmarks/start_up.py [PUBLISHED_VENV]      (`make bench` creates both environments)
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ HERE = Path(__file__).resolve().parents[1]
 
 
 def seconds(command: list[str]) -> float:
+    """Returns the wall-clock time of a command."""
     start = time.perf_counter()
     subprocess.run(command, capture_output=True, check=True, cwd="/")
     return time.perf_counter() - start
@@ -30,7 +31,7 @@ def main() -> None:
     }
     for name, words in work.items():
         times: dict[str, list[float]] = {who: [] for who in pythons}
-        for _ in range(ROUNDS):  # by turns, so that a noisy moment strikes both
+        for _ in range(ROUNDS):  # alternately, so that noise affects both alike
             for who, python in pythons.items():
                 times[who].append(seconds([python, *words]))
         median = {who: statistics.median(values) for who, values in times.items()}

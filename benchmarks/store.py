@@ -1,12 +1,13 @@
-"""What keeping answers costs, and how fast they are found again.
+"""Measures what storing answers costs, and how fast stored answers are looked up.
 
 usage: python benchmarks/store.py [--documents N] [--rounds N] [--processor]
 
-The dummy model on 14,000 documents with four choices, as in overhead.py, into a folder: answers,
-plan, results and samples are written. Time inside the functions that make keys and keep or find
-answers is held against that of the whole run; then the same run again, with every answer there.
-The round with the least share counts, since whatever else the machine does only adds;
-`--processor` counts processor seconds, for machines that do much else.
+Evaluates the dummy model on 14,000 documents with four choices, as in overhead.py, with an output
+folder: answers, answer index, results and samples are written. The time spent in the functions that
+compute keys and store or look up answers is compared with the time of the whole run. Then the same
+run is repeated, with every answer in the store. The round with the smallest share counts, since
+other load on the machine can only add time. `--processor` measures CPU time instead of wall-clock
+time, for busy machines.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from lm_eval.evaluator import run_evaluation
 from lm_eval.runs import run as run_module
 from lm_eval.runs.folder import RunFolder
 
-#: Everything a run does for its store and would not do without one. (Digests are made in any run:
-#: the hash of a task's prompts in its results is made of them.)
+#: The functions that a run calls only because it has a store. (Request digests are not among them:
+#: every run computes them for the hash of a task's prompts.)
 PARTS: list[tuple[Any, str]] = [
-    (run_module, "places_of"),
+    (run_module, "build_answer_index"),
     (RunFolder, "_write_index"),
     (answer, "request_keys"),
-    (answer._Keeper, "settle"),  # the dummy model reports nothing while it works
+    (answer._StoreWriter, "store_unreported"),  # the dummy model reports nothing while it works
     (AnswerStore, "__init__"),
     (AnswerStore, "find"),
     (AnswerStore, "close"),
@@ -47,7 +48,7 @@ CLOCK = time.perf_counter
 
 @contextlib.contextmanager
 def timed() -> Iterator[dict[str, float]]:
-    """Seconds by function while this lasts."""
+    """Measures the functions in `PARTS` during the `with` block; yields seconds by function."""
     spent: dict[str, float] = {}
     before = [(owner, name, getattr(owner, name)) for owner, name in PARTS]
 
@@ -71,7 +72,7 @@ def timed() -> Iterator[dict[str, float]]:
 
 
 def run(folder: Path, out: Path) -> tuple[float, dict[str, float], dict[str, float]]:
-    """One run: its seconds, those spent on the store, and those of its stages."""
+    """Evaluates once; returns the seconds of the run, of each store function, of each stage."""
     settings = RunConfig(
         model="dummy",
         tasks=["overhead"],
@@ -89,9 +90,9 @@ def run(folder: Path, out: Path) -> tuple[float, dict[str, float], dict[str, flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--documents", type=int, default=14_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--processor", action="store_true", help="count processor seconds")
+    parser.add_argument("--documents", type=int, default=14_000, help="documents of the task")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions; the best one counts")
+    parser.add_argument("--processor", action="store_true", help="measure CPU time")
     given = parser.parse_args()
     if given.processor:
         global CLOCK
@@ -106,17 +107,15 @@ def main() -> None:
         ]
     whole, spent, _ = min((first for first, _ in pairs), key=lambda r: sum(r[1].values()) / r[0])
     store = sum(spent.values())
-    print(
-        f"{requests} requests asked and kept: {whole:.2f} s, of which for the store {store:.3f} s:"
-    )
+    print(f"{requests} requests answered and stored: {whole:.2f} s, of which store: {store:.3f} s")
     for name, seconds in sorted(spent.items(), key=lambda item: -item[1]):
         print(f"  {name:32} {1000 * seconds:7.1f} ms")
-    print(f"  {100 * store / whole:.2f} % of the run (at most 3 %)")
+    print(f"  {100 * store / whole:.2f} % of the run (the goal is at most 3 %)")
     whole, spent, stages = min((again for _, again in pairs), key=lambda r: sum(r[1].values()))
     found = sum(seconds for name, seconds in spent.items() if "places" not in name)
-    print(f"all of them found again: {found:.3f} s, {requests / found:,.0f} answers/s")
-    told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in stages.items())
-    print(f"  the run took {whole:.2f} s: {told}")
+    print(f"all of them looked up: {found:.3f} s, {requests / found:,.0f} answers/s")
+    by_stage = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in stages.items())
+    print(f"  the run took {whole:.2f} s: {by_stage}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Evaluate any language model on any benchmark, reproducibly."""
+"""Evaluates language models on benchmarks; the main functions are imported on first use."""
 
 from __future__ import annotations
 

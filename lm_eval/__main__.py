@@ -1,4 +1,4 @@
-"""`python -m lm_eval` is the command line."""
+"""Runs the command line, for `python -m lm_eval`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from lm_eval.cli import main
 
 
 def cli_evaluate() -> None:
-    """The command line for scripts that register models or tasks of their own before it."""
+    """Runs the command line, and exits with its exit code if that is not 0.
+
+    Scripts that register custom models or tasks call it afterwards.
+    """
     if code := main():
         sys.exit(code)
 

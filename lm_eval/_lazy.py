@@ -1,4 +1,4 @@
-"""Let a module offer names that live elsewhere, importing each only when it is first used."""
+"""Re-exports names of other modules, importing each module on first use."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from typing import Any
 def lazy_exports(
     module: str, exports: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make a module's `__getattr__` and `__dir__` from `{name: "package.module"}`.
+    """Returns the functions `__getattr__` and `__dir__` for a module that re-exports names.
 
-    Documented import paths (`lm_eval.utils`, `lm_eval.api.metrics` …) stay alive this way without
-    pulling in what they point to: `import lm_eval` must stay light.
+    Modules such as `lm_eval.utils` keep the published import paths this way, without importing what
+    they re-export: `import lm_eval` must stay fast. `__getattr__` raises `AttributeError` for other
+    names; `__dir__` returns only the names in `exports`, sorted.
+
+    Args:
+        module: the `__name__` of the module.
+        exports: for each name the module that defines it: `{name: "package.module"}`.
     """
 
     def getattribute(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The numbers used where nobody says otherwise."""
+"""Default values of settings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ DEFAULT_MAX_GEN_TOKS = 256
 DEFAULT_RANDOM_SEED = 0
 DEFAULT_OTHER_SEED = 1234
 DEFAULT_BOOTSTRAP_ITERS = 100_000
+DEFAULT_MAX_FAILED = 0.05
 
 
 def default_gen_kwargs(
     until: str | list[str] | None, max_gen_toks: int = DEFAULT_MAX_GEN_TOKS
 ) -> dict[str, Any]:
-    """Greedy generation up to `until`."""
+    """Returns generation settings for greedy decoding up to the stop strings `until`.
+
+    They are `temperature`, `do_sample`, `max_gen_toks` and `until`, a list; None stands for no stop
+    strings.
+    """
     stops = [until] if isinstance(until, str) else list(until or [])
     return {
         "temperature": 0.0,

@@ -1,7 +1,7 @@
-"""One family of exceptions, each written for the person who reads it.
+"""The exceptions of this package, and helpers for their messages.
 
-Every message says what is wrong, where, and what to do about it. The command line prints the
-message alone and exits with 2; `--debug` adds the traceback.
+A message states what is wrong, where, and what to do about it. The command line prints only the
+message and exits with code 2; `--debug` adds the traceback.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from lm_eval.extras import remedy
 
 
 class EvalError(Exception):
-    """Anything the user can put right: a bad name, file, option or document."""
+    """Base class of errors that the user can fix: a wrong name, file, option or document."""
 
-    #: If scoring failed: what each task had been answered by then, so that nothing is lost.
+    #: The answers of each task, by task name, if scoring failed; so that they can be saved.
     answers: dict[str, list[dict[str, Any]]] | None = None
 
     def with_answers(self, answers: dict[str, list[dict[str, Any]]]) -> EvalError:
-        """Returns this error, holding the answers that could not be scored."""
+        """Sets `answers`, the answers that could not be scored, and returns this error."""
         self.answers = answers
         return self
 
-    def __str__(self) -> str:  # that of a KeyError would be quoted
+    def __str__(self) -> str:  # `KeyError`, a base of some subclasses, would add quotes
         return Exception.__str__(self)
 
 
@@ -35,82 +35,103 @@ class ConfigError(EvalError, ValueError):
 
 
 class UnknownNameError(EvalError, KeyError, ValueError):
-    """A name that nothing answers to: a task, model, metric, filter or column."""
+    """A name that does not exist: of a task, model, metric, filter or column."""
 
 
 class DataError(EvalError, ValueError):
-    """Documents that cannot be read, or do not hold what the task expects."""
+    """Documents that cannot be read, or that lack what the task needs."""
 
 
 class ModelError(EvalError, RuntimeError):
-    """A model that cannot be made, or cannot do what was asked of it."""
+    """A model that cannot be created, or that cannot do what the run needs."""
 
 
 class OutputError(EvalError, OSError):
-    """A place where results cannot be written."""
+    """A file or folder where results cannot be written or found."""
 
 
 class WhichRunError(OutputError):
-    """A folder in which the run that is meant is not clear; the message lists the runs."""
+    """A folder with several runs, where the user must choose one; the message lists them."""
 
 
 class StoreError(OutputError):
-    """A store of answers that cannot be read or written."""
+    """An answer store that cannot be read or written."""
 
 
-def also_known_as(told: EvalError, error: Exception) -> EvalError:
-    """An error of ours about somebody's code that is caught by the name of theirs, too.
+def as_original_type(ours: EvalError, original: Exception) -> EvalError:
+    """Returns our error as a subclass of the original type, so that `except OriginalError` works.
 
-    It has what theirs has (`errno`, a response …), is made without their constructor, and goes to
-    another process as ours alone.
+    It is a subclass of our own type as well. The result has the attributes of the original error,
+    for example `errno`. The constructor of the original type is not called. When it is pickled, the
+    result becomes an error of our type only. Returns `ours` itself if it has the original type
+    already, if the types cannot be combined, and for a `SyntaxError`.
+
+    Args:
+        ours: our error, whose message describes the original error to the user.
+        original: the exception that third-party code raised.
     """
-    ours = type(told)
-    if isinstance(told, type(error)) or isinstance(error, SyntaxError):
-        return told
+    our_type = type(ours)
+    if isinstance(ours, type(original)) or isinstance(original, SyntaxError):
+        return ours
     body = {
-        "__module__": ours.__module__,
+        "__module__": our_type.__module__,
         "__new__": lambda kind, *args: Exception.__new__(kind, *args),
         "__init__": Exception.__init__,
-        "__str__": ours.__str__,
-        "__reduce__": lambda self: (ours, self.args),
+        "__str__": our_type.__str__,
+        "__reduce__": lambda self: (our_type, self.args),
     }
     try:
-        joined: EvalError = type(ours.__name__, (ours, type(error)), body)(*told.args)
-        vars(joined).update(vars(error))
-    except Exception:  # one that cannot be derived from, or not along with ours
-        return told
-    return joined
+        bases = (our_type, type(original))
+        combined: EvalError = type(our_type.__name__, bases, body)(*ours.args)
+        vars(combined).update(vars(original))
+    except Exception:  # a type that cannot be subclassed, or not together with ours
+        return ours
+    return combined
 
 
 def at(path: str | Path, line: int | None = None) -> str:
-    """`file:line`, the way editors and compilers write it."""
+    """Returns `file:line`, as editors and compilers write it; only the file without a line."""
     return f"{path}:{line}" if line is not None else f"{path}"
 
 
-def located(error: EvalError, where: object) -> EvalError:
-    """The same error with the place put before it, unless it is named already."""
+def with_location(error: EvalError, where: object) -> EvalError:
+    """Returns a new error of the same type with `where`, a file or a task, put before its message.
+
+    `where` may be `file:line`. The error itself is returned if `where` is None or the message
+    already contains the file.
+    """
     text = str(error)
     if where is None or str(where).partition(":")[0] in text:
         return error
     return type(error)(f"{where}: {text}")
 
 
-def whence(error: BaseException) -> str:
-    """`KeyError: 'x' (utils.py:12)`: what went wrong, and the last place outside this package.
+_STANDARD_LIBRARY = Path(traceback.__file__).parent
 
-    Where a module is missing, what to install too.
+
+def describe_cause(error: BaseException) -> str:
+    """Returns a description of an error in third-party code: `KeyError: 'x' (utils.py:12)`.
+
+    The file and line are the last ones outside this package and Python's standard library; they are
+    left out if there are none. If a module is missing, the description includes what to install.
     """
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if _is_outside(frame.filename)]
     place = f" ({at(Path(outside[-1].filename).name, outside[-1].lineno)})" if outside else ""
-    told = f"{type(error).__name__}: {error}{place}"
-    return f"{told}: {advice}." if (advice := remedy(error)) else told
+    text = f": {error}" if str(error) else ""
+    description = f"{type(error).__name__}{text}{place}"
+    return f"{description}: {advice}." if (advice := remedy(error)) else description
 
 
 def _is_outside(filename: str) -> bool:
-    """Whether a file is somebody's own; a benchmark's helpers in our task folders are too."""
+    """Returns whether a file is outside this package and Python's standard library.
+
+    Code in task folders counts as outside.
+    """
     path, package = Path(filename), Path(__file__).parent
     if not path.is_absolute():  # generated code has no file
+        return False
+    if path.is_relative_to(_STANDARD_LIBRARY) and "site-packages" not in path.parts:
         return False
     if not path.is_relative_to(package):
         return True
@@ -119,7 +140,11 @@ def _is_outside(filename: str) -> bool:
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names most like `name`, best first."""
+    """Returns up to `count` of the known names that are most similar to `name`, best first.
+
+    Names that are only a little similar are left out, so the list may be empty; names that contain
+    `name` come last, the shortest first.
+    """
     name, names = str(name), [str(other) for other in known]
     close = difflib.get_close_matches(name, names, n=count, cutoff=0.6)
     holding = sorted((other for other in names if name and name in other), key=len)
@@ -127,6 +152,9 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """A sentence offering the nearest names, or nothing."""
+    """Returns " Did you mean 'x' or 'y'?" with up to three similar known names; "" if none is.
+
+    The text begins with a space, so that it can follow a sentence.
+    """
     close = nearest(name, known)
     return f" Did you mean {' or '.join(repr(other) for other in close)}?" if close else ""

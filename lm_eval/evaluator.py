@@ -1,4 +1,4 @@
-"""The whole pipeline on one page: names, tasks, requests, answers, scores, results."""
+"""The evaluation pipeline: from task names to tasks, requests, answers, scores and results."""
 
 from __future__ import annotations
 
@@ -17,26 +17,37 @@ import numpy as np
 from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
-from lm_eval.config.run import RunConfig, Seeds
+from lm_eval.config.run import RunConfig, Seeds, absolute_path, without_secrets
 from lm_eval.data import mirror_at
-from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
+from lm_eval.defaults import (
+    DEFAULT_BOOTSTRAP_ITERS,
+    DEFAULT_MAX_FAILED,
+    DEFAULT_OTHER_SEED,
+    DEFAULT_RANDOM_SEED,
+)
 from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
-from lm_eval.engine.keys import note_digests
+from lm_eval.engine.keys import set_digests
 from lm_eval.engine.repeats import repeated
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import EvalError
 from lm_eval.integrity import check_integrity
-from lm_eval.interim import Interim
+from lm_eval.interim import InterimResults
 from lm_eval.launch import launched_rank
 from lm_eval.logs import setup_logging
-from lm_eval.models.create import check_before_loading, check_model, create_model
+from lm_eval.models.create import (
+    check_before_loading,
+    check_model,
+    create_model,
+    never_measured,
+)
 from lm_eval.models.identity import model_identity
 from lm_eval.preparation import (
     build_requests,
     check_fit,
     check_run,
+    check_types,
     chosen_documents,
     count_tokens,
     load_tasks,
@@ -44,14 +55,14 @@ from lm_eval.preparation import (
 )
 from lm_eval.results.assemble import assemble
 from lm_eval.results.provenance import describe_reproduction, describe_run, describe_usage
-from lm_eval.results.samples import answers_of
+from lm_eval.results.samples import requests_with_answers
 from lm_eval.results.schema import EvalResults
-from lm_eval.results.summarise import UncertaintyConfig, summarise
+from lm_eval.results.summarize import UncertaintyConfig, summarize
 from lm_eval.runs.hashes import task_hashes
 from lm_eval.runs.observer import RunObserver
 from lm_eval.runs.run import Run, open_run
 from lm_eval.runs.stored import run_to_resume
-from lm_eval.scoring import answered, score
+from lm_eval.scoring import answered, score, unanswered_documents
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -62,39 +73,50 @@ def run_evaluation(
     task_manager: TaskManager | None = None,
     observers: Sequence[RunObserver] = (),
 ) -> EvalResults | None:
-    """Returns the results of one evaluation, saved where its settings say.
+    """Runs one evaluation and returns its results; saves them if the run has an `output_path`.
 
-    With an output path every answer is stored in the run's folder as it comes, and what an earlier
-    run left there is not asked again. Returns None in a process that does not collect answers.
+    With an `output_path`, every answer is stored in the run folder as soon as the model gives it,
+    and requests whose answers are already stored there are not sent to the model again.
+
+    Args:
+        run: the settings of the run.
+        task_manager: finds the tasks; by default one that searches `run.include_path`.
+        observers: called when the run starts, when it is scored and when its results are saved.
+
+    Returns:
+        The results; None in a process that does not collect answers (a rank other than 0). Raises
+        an `EvalError` for anything that the user can fix, such as an unknown task.
     """
     observers = observers if launched_rank() == 0 else ()
-    with open_run(run) as place, run.in_environment():
+    with open_run(run) as active_run, run.in_environment():
         for observer in observers:
             observer.opened(run)
-        results = _evaluate_run(run, place, task_manager)
-        if results is None or not place.writes:
+        results = _evaluate_run(run, active_run, task_manager)
+        if results is None or not active_run.writes:
             return results
         try:
             for observer in observers:
                 observer.scored(run, results)
-        finally:  # whatever an observer did, the results are saved
-            written = place.save(results)
+        finally:  # results are saved even if an observer fails
+            written = active_run.save(results)
     for observer in observers:
         observer.saved(run, results, written)
     return results
 
 
 def _evaluate_run(
-    run: RunConfig, place: Run, task_manager: TaskManager | None
+    run: RunConfig, active_run: Run, task_manager: TaskManager | None
 ) -> EvalResults | None:
-    """Loads tasks and model, and evaluates. Everything that can fail cheaply does so first."""
+    """Loads tasks and model, and evaluates; returns as `run_evaluation` does.
+
+    Checks that take little time come first, so that errors are found before the model is loaded.
+    """
     started, stages = time.time(), Stages()
     seed_generators(run.seed)
     check_model(run)
-    manager = task_manager or TaskManager(
-        include_path=run.include_path, metadata=run.metadata_of_tasks
-    )
+    manager = task_manager or TaskManager(include_path=run.include_path, metadata=run.task_metadata)
     with stages("load_tasks"), mirror_at(run.data_dir):
+        check_types(run, manager, never_measured(run))
         loaded = load_tasks(run, manager)
         tasks, groups = loaded["tasks"], loaded["groups"]
         check_run(run, tasks)
@@ -104,7 +126,7 @@ def _evaluate_run(
         check_before_loading(run)
         lm = create_model(run)
     seed_generators(run.seed)
-    return evaluate_tasks(run, lm, tasks, groups, place, stages, run.seed.torch, started)
+    return evaluate_tasks(run, lm, tasks, groups, active_run, stages, run.seed.torch, started)
 
 
 @numpy_on_one_thread()
@@ -113,74 +135,106 @@ def evaluate_tasks(
     lm: LM,
     tasks: Mapping[str, Task],
     groups: Mapping[str, Group],
-    place: Run | None = None,
+    active_run: Run | None = None,
     stages: Stages | None = None,
     seed: int | None = None,
     started: float | None = None,
 ) -> EvalResults | None:
-    """Requests, answers, scores, results.
+    """Evaluates a loaded model on loaded tasks and returns the results.
 
-    `seed` is for models that draw samples. The results describe the run if it `started` somewhere.
+    Args:
+        run: the settings of the run.
+        lm: the model.
+        tasks: the tasks by name.
+        groups: the groups by name, whose scores are aggregated.
+        active_run: the opened run with its folder; by default one that saves nothing.
+        stages: measures how long each stage takes; by default a new one.
+        seed: the seed for models that sample their answers.
+        started: when the run started (seconds since the epoch). If given, the results contain a
+            description of the run and its machine.
+
+    Returns:
+        The results; None in a process that does not collect answers (a rank other than 0).
+        Documents with a failed request are left out; raises `ModelError` if none remains.
     """
-    stages, place = stages or Stages(), place or Run(run)
+    stages, active_run = stages or Stages(), active_run or Run(run)
     check_fit(run, lm, tasks)
     context, executor = make_context(run, lm, seed), executor_for(run, lm)
     by_name = isinstance(run.model, str)
-    identity = model_identity(run, lm) if by_name or place.keeps_answers else ""
-    with executor.running(context), place.open_store(identity) as store:
+    identity = model_identity(run, lm) if by_name or active_run.store is not None else ""
+    with executor.running(context), active_run.open_store(identity) as store:
         chosen = chosen_documents(run, tasks)
         with stages("build_requests"):
             for name, task in tasks.items():
                 build_requests(run, lm, name, task, chosen.get(name))
-                note_digests(task.instances)
+                set_digests(task.instances)
                 count_tokens(lm, task)
             data = {name: task.describe_data() for name, task in sorted(tasks.items())}
             hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
         uncertainty = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
-        interim = None
-        if place.folder is not None and store is not None and executor.collects:
-            place.begin(identity, context, tasks, hashes)
+        on_stored = None
+        if active_run.folder is not None and store is not None and executor.collects:
+            active_run.begin(identity, context, tasks, hashes)
             if executor.sees_every_answer:
-                interim = Interim(place, store, tasks, chosen, uncertainty, context).note
+                interim = InterimResults(active_run, store, tasks, chosen, uncertainty, context)
+                on_stored = interim.on_stored
         requests = [request for task in tasks.values() for request in task.instances]
         with stages("answer"):
-            done = answer(executor, requests, store, run.seed.of_model, interim, run.fresh)
+            done = answer(
+                executor,
+                requests,
+                store,
+                run.seed.model_seeds,
+                on_stored,
+                run.fresh,
+                run.max_failed,
+            )
         context.usage.failed.update(done.failed)
-        used = describe_usage(executor, context.usage, None if store is None else done.asked)
-    if used is None:
-        return None  # one of several processes, and not the one that collects
-    with stages("score"), keeping_answers(tasks, chosen):
+        statistics = describe_usage(executor, context.usage, None if store is None else done.sent)
+    if statistics is None:
+        return None  # one of several processes, and not the one that collects the answers
+    with stages("score"), attach_answers_to_errors(tasks, chosen):
         scores = {
             name: score(task, chosen.get(name), context.think_end_token)
             for name, task in answered(tasks).items()
         }
-        summary = summarise(scores, groups, uncertainty, run.log_samples)
-    used["timings"] = stages.seconds
+        summary = summarize(scores, groups, uncertainty, run.log_samples)
+    statistics["timings"] = stages.seconds
+    if unanswered := unanswered_documents(tasks, chosen):
+        statistics["partial"], statistics["unanswered_documents"] = True, unanswered
     if store is not None:
-        used["answers"]["requests"] = len(repeated(requests))
+        statistics["answers"]["requests"] = len(repeated(requests))
     return assemble(
         summary,
         inputs={"datasets": data, "hashes": hashes},
-        statistics=used,
+        statistics=statistics,
         description=None if started is None else describe_run(run, lm, started),
         reproduction=describe_reproduction(run, identity) if by_name else None,
     )
 
 
 @contextmanager
-def keeping_answers(
+def attach_answers_to_errors(
     tasks: Mapping[str, Task], chosen: Mapping[str, Sequence[int]]
 ) -> Iterator[None]:
-    """Adds to an error in scoring what the model has answered."""
+    """Attaches the answers of all tasks to an `EvalError` raised inside the `with` block.
+
+    If scoring fails, the caller can save them (`EvalError.answers`). `chosen` are the numbers of
+    the evaluated documents of each task; a task that is not in it was evaluated from the first one
+    on.
+    """
     try:
         yield
     except EvalError as error:
-        answers = {name: answers_of(t, chosen.get(name)) for name, t in tasks.items()}
+        answers = {name: requests_with_answers(t, chosen.get(name)) for name, t in tasks.items()}
         raise error.with_answers(answers) from error.__cause__
 
 
 def seed_generators(seeds: Seeds) -> None:
-    """Seeds the generators that are there; torch only if a model has imported it."""
+    """Seeds `random`, numpy and, if it is imported, torch; a seed of None changes nothing.
+
+    The few-shot seed is not used here.
+    """
     if seeds.random is not None:
         random.seed(seeds.random)
     if seeds.numpy is not None:
@@ -189,7 +243,7 @@ def seed_generators(seeds: Seeds) -> None:
         sys.modules["torch"].manual_seed(seeds.torch)
 
 
-# -- the published entry points ---------------------------------------------------------------
+# -- entry points that the published harness has too ------------------------------------------
 
 
 def simple_evaluate(
@@ -231,16 +285,64 @@ def simple_evaluate(
     sample_seed: int = DEFAULT_OTHER_SEED,
     output_path: str | None = None,
     fresh: bool = False,
+    max_failed: float | None = DEFAULT_MAX_FAILED,
 ) -> EvalResults | None:
-    """Evaluate a model, by name or ready made, on tasks by name. Returns the results.
+    """Evaluates a model on tasks and returns the results.
 
-    With `output_path` the run keeps a folder there, as the command line does: every answer is
-    stored as it comes, the same call goes on after a crash (`fresh` asks everything again), and
-    results and sample logs are written at the end (docs/runs.md).
+    Example::
 
-    The request caches of the published harness are accepted and have nothing to do: building
-    requests costs less here than reading them back would. `data_dir` is a mirror that answers for
-    the hub (docs/data.md).
+        results = simple_evaluate("hf", model_args="pretrained=gpt2", tasks=["arc_easy"], limit=100)
+        print(results["results"]["arc_easy"]["acc,none"])
+
+    Args:
+        model: the name of a model class, or an `LM` object.
+        model_args: its constructor arguments: a dictionary, or `"key=value,key=value"`.
+        tasks: names of tasks, groups and tags, task files, or task configurations; at least one.
+        num_fewshot: the number of few-shot examples; None for what each task sets.
+        batch_size: the batch size, or "auto".
+        max_batch_size: the largest batch size that "auto" tries.
+        device: the device of the model, for example "cuda:0".
+        use_cache: path of an answer store that several runs share.
+        cache_requests: accepted and ignored, as are `rewrite_requests_cache` and
+            `delete_requests_cache`: building requests is faster here than reading them from disk.
+        limit: evaluate only the first `limit` documents of each task; below 1, that share.
+        samples: indices of the documents to evaluate, from 0, by task name.
+        bootstrap_iters: number of bootstrap replicates; 0 for no standard errors at all.
+        check_integrity: whether to check the tasks before the model is loaded.
+        write_out: whether to log the first prompt of each task.
+        log_samples: whether the results contain every document with its answers and scores.
+        evaluation_tracker: a tracker of the published harness, which gets the settings of the run.
+        system_instruction: text at the start of every prompt.
+        apply_chat_template: whether to format prompts with the model's chat template, or the name
+            of the template.
+        fewshot_as_multiturn: whether few-shot examples become separate chat messages; only with
+            `apply_chat_template`.
+        gen_kwargs: generation settings that override those of the tasks.
+        task_manager: finds the tasks; by default one that finds the tasks of this package.
+        verbosity: the level of log messages, for example "DEBUG".
+        predict_only: whether to collect answers without scoring them.
+        random_seed: the seed of `random`; None to leave it as it is.
+        numpy_random_seed: the seed of numpy.
+        torch_random_seed: the seed of torch, and of models that sample their answers.
+        fewshot_random_seed: the seed with which few-shot examples are drawn.
+        confirm_run_unsafe_code: confirms that tasks may run code that the model writes.
+        metadata: values for tasks that read them, in addition to `model_args`.
+        data_dir: a folder with a mirror of the datasets, used instead of the hub (docs/data.md).
+        confidence: the level of confidence intervals, for example 0.95; None for no intervals.
+        cluster: the column whose value identifies documents of one cluster, for clustered standard
+            errors.
+        sample: evaluate a random sample of this many documents of each task; below 1, this share.
+        sample_seed: the seed of that sample.
+        output_path: folder for the run, as on the command line (docs/runs.md). Every answer is
+            stored as soon as the model gives it, the same call resumes after a crash, and results
+            and sample logs are written at the end.
+        fresh: whether to send all requests again, in spite of stored answers.
+        max_failed: how many requests the model may leave unanswered (`Failure`) before the run is
+            stopped with a `ModelError`; below 1, which share of them. None for any number.
+
+    Returns:
+        The results (docs/results.md); None in a process that does not collect answers (a rank other
+        than 0). Raises an `EvalError` for anything that the user can fix, such as an unknown task.
     """
     if verbosity is not None:
         setup_logging(verbosity)
@@ -273,13 +375,14 @@ def simple_evaluate(
         confidence=confidence,
         cluster=cluster,
         output_path=output_path,
+        max_failed=max_failed,
         fresh=fresh,
     )
     results = run_evaluation(run, task_manager)
     if evaluation_tracker is not None and results is not None:
         evaluation_tracker.general_config_tracker.log_experiment_args(
             model_source=results["model_source"],
-            model_args=run.model_args,
+            model_args=without_secrets({"model_args": run.model_args})["model_args"],
             system_instruction=system_instruction,
             chat_template=results["chat_template"],
             fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
@@ -288,31 +391,31 @@ def simple_evaluate(
 
 
 def resume(
-    folder: str | Path, *, run: str | None = None, data_dir: str | None = None
-) -> EvalResults | None:
-    """Goes on with a run that was cut off, from its folder alone; returns the results.
-
-    Args:
-        folder: where its `output_path` pointed, or the folder of its model.
-        run: the id of the run, where there are several; the error that asks for it lists them.
-        data_dir: a mirror of the data sets, if it lies elsewhere now.
-    """
-    return resume_run(folder, run, data_dir)
-
-
-def resume_run(
     folder: str | Path,
-    run_id: str | None = None,
+    *,
+    run: str | None = None,
     data_dir: str | None = None,
     observers: Sequence[RunObserver] = (),
 ) -> EvalResults | None:
-    """Returns the results of a stored run, after asking what is missing; see `resume`."""
-    stored = run_to_resume(Path(folder).absolute(), run_id)
-    run = stored.to_resume()
+    """Resumes an interrupted run, with the settings recorded in its folder; returns the results.
+
+    Returns None in a process that does not collect answers (a rank other than 0). Raises
+    `OutputError` if there is no run, or its model was passed as an object, and `WhichRunError` if
+    several runs are possible.
+
+    Args:
+        folder: the `output_path` of the run, or the folder of its model inside it.
+        run: the id of the run, or its beginning, if there are several. By default the only run, or
+            the only unfinished one; the error message lists them.
+        data_dir: a mirror of the datasets, if it has moved since.
+        observers: called at the stages of the run (`lm_eval.runs.observer`).
+    """
+    stored = run_to_resume(Path(folder).absolute(), run)
+    settings = stored.to_resume()
     if data_dir is not None:
-        run = replace(run, data_dir=str(Path(data_dir).expanduser().absolute()))
-    with stored.where_it_was_run(with_model=True):
-        return run_evaluation(run, observers=observers)
+        settings = replace(settings, data_dir=absolute_path(data_dir))
+    with stored.in_original_directory(with_model=True):
+        return run_evaluation(settings, observers=observers)
 
 
 def evaluate(
@@ -332,8 +435,20 @@ def evaluate(
     confirm_run_unsafe_code: bool = False,
     confidence: float | None = None,
     cluster: str | None = None,
+    max_failed: float | None = DEFAULT_MAX_FAILED,
 ) -> EvalResults | None:
-    """Evaluate a model on loaded tasks: what `TaskManager.load` or `get_task_dict` gave."""
+    """Evaluates a model on loaded tasks and returns the results.
+
+    Nothing is saved. Returns None in a process that does not collect answers (a rank other than 0).
+
+    Args:
+        lm: the model.
+        task_dict: the tasks, as `TaskManager.load` or `get_task_dict` returns them.
+        cache_requests: accepted and ignored, as are `rewrite_requests_cache` and `verbosity`.
+        bootstrap_iters: as for `simple_evaluate`; None is the same as 0.
+
+    The other arguments are those of `simple_evaluate`.
+    """
     run = RunConfig(
         model=lm,
         limit=limit,
@@ -347,13 +462,18 @@ def evaluate(
         confirm_run_unsafe_code=confirm_run_unsafe_code,
         confidence=confidence,
         cluster=cluster,
+        max_failed=max_failed,
     )
     tasks, groups = flatten(task_dict)
     return evaluate_tasks(run, lm, tasks, groups)
 
 
 def flatten(task_dict: Mapping[Any, Any]) -> tuple[dict[str, Task], dict[str, Group]]:
-    """Tasks and groups by name, from the flat form or the older nested one."""
+    """Returns two dictionaries, of tasks and of groups, by name.
+
+    `task_dict` is what `TaskManager.load` returns, or the nested dictionary of the published
+    `get_task_dict`, whose keys may be groups. In the latter, tasks are named by their keys.
+    """
     if "tasks" in task_dict and not isinstance(task_dict["tasks"], Task):
         loaded = cast("TaskDict", task_dict)
         return loaded["tasks"], loaded.get("groups", {})

@@ -1,28 +1,33 @@
-"""What to install when a module that a task's code imports is not there."""
+"""Finds out which package to install when an import fails."""
 
 from __future__ import annotations
 
 import importlib.util
 import shlex
 
-#: Our extras, by the modules that they bring.
+#: For each module, the extra of this package that installs it.
 EXTRAS = {
     "accelerate": "hf",
     "antlr4": "math",
     "evaluate": "metrics",
     "langdetect": "ifeval",
     "latex2sympy2_extended": "math",
+    "litellm": "litellm",
+    "llama_cpp": "llama-cpp",
     "math_verify": "math",
     "nltk": "ifeval",
     "rouge_score": "rouge",
     "sacrebleu": "metrics",
+    "sglang": "sglang",
     "sklearn": "metrics",
     "sympy": "math",
+    "tiktoken": "api",
     "torch": "hf",
     "transformers": "hf",
+    "vllm": "vllm",
 }
-#: What else the published tasks import, as pip is asked for it. A module that is not here may be
-#: called otherwise there, or be somebody else's: no command is offered for it.
+#: For each other module that published tasks import, the pip requirement that installs it. For a
+#: module that is not listed no command is suggested: a package of the same name may be unrelated.
 PACKAGES = {
     "absl": "absl-py",
     "bert_score": "bert-score",
@@ -59,23 +64,40 @@ PACKAGES = {
 }
 
 
+def install_command(extra: str) -> str:
+    """Returns how to install an extra: "pip install -e '.[hf]' in the checkout of lm_eval".
+
+    By the name `lm_eval`, pip would install the published harness from PyPI.
+    """
+    return f"pip install -e '.[{extra}]' in the checkout of lm_eval"
+
+
 def remedy(error: BaseException) -> str:
-    """What to do about an error that a missing module caused; nothing for any other."""
+    """Returns what to do about an import error, for example "pip install pandas".
+
+    If a package is installed but lacks the module, the text says that another version is needed.
+    For a module that is not in `EXTRAS` or `PACKAGES`, it names no command. Returns "" for errors
+    that were not caused by a missing module, and if the module is one of lm_eval.
+    """
     missing = _missing_module(error)
     if missing is None:
         return ""
     module = missing.partition(".")[0]
     if module != missing and importlib.util.find_spec(module) is not None:
-        return f"the installed version of {module} has no such part; the task wants another"
+        return f"the installed version of {module} has no {missing}; the task needs another version"
     if module in EXTRAS:
-        return f"pip install 'lm_eval[{EXTRAS[module]}]'"
+        return install_command(EXTRAS[module])
     if module in PACKAGES:
         return f"pip install {shlex.quote(PACKAGES[module])}"
-    return f"install the package that has the module {module!r}; the task's README may name it"
+    return f"install the package that has the module {module!r} (see the task's README)"
 
 
 def _missing_module(error: BaseException | None) -> str | None:
-    """The module at the root: task code often says in words of its own what it misses."""
+    """Returns the name of the missing module that caused an import error; None for other errors.
+
+    None as well if the module is one of lm_eval. Task code often catches the original error and
+    raises another one, so the causes are searched.
+    """
     if not isinstance(error, ImportError):
         return None
     if isinstance(error, ModuleNotFoundError) and error.name:

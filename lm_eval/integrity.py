@@ -1,8 +1,9 @@
-"""Whether tasks are sound, before a model is asked: their files, their prompts, their scoring.
+"""Checks tasks without a model: their files, their prompts and their scoring.
 
-The files are read and every problem told with its line. The first documents are then made into
-prompts twice, which must give the same, and answered as the task itself would answer them, which
-must be scored without a mistake and, where choices are ranked, as right.
+First the files are read, and every problem is reported with its line. Then prompts are built from
+the first documents, twice, and must be the same both times. Finally the gold answers are scored in
+place of a model's answers. Scoring must not fail, and in multiple-choice tasks the gold answers
+must be scored as correct.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
-from lm_eval.engine.keys import note_digests, prompts_hash
-from lm_eval.errors import ConfigError, EvalError, whence
+from lm_eval.engine.keys import prompts_hash, set_digests
+from lm_eval.errors import ConfigError, EvalError, describe_cause
 from lm_eval.metrics.documents import NOT_A_CHOICE
 from lm_eval.prompts.fields import column_or_template, none_in
-from lm_eval.results.summarise import UncertaintyConfig, summarise
+from lm_eval.results.summarize import UncertaintyConfig, summarize
 from lm_eval.scoring import TaskScores, score
 from lm_eval.tasks.check import problems_of
 from lm_eval.tasks.configurable import ConfigurableTask
@@ -32,96 +33,126 @@ from lm_eval.tasks.manager import TaskManager
 
 logger = logging.getLogger(__name__)
 
-#: Of each task, so many documents are tried.
+#: How many documents of each task are checked.
 DOCUMENTS = 20
-#: What a model says of a right answer, and of any other: no length makes up for that.
-_RIGHT, _WRONG = (-1.0, True), (-1e9, False)
-#: Metrics that a right answer is 1 by.
+#: The (log-likelihood, is greedy) of a correct choice and of a wrong one. The difference is so
+#: large that normalization by length cannot change which is likelier.
+_CORRECT, _WRONG = (-1.0, True), (-1e9, False)
+#: Metrics that are 1 for a correct answer.
 _PERFECT = ("acc", "acc_norm", "acc_bytes", "acc_tokens", "acc_mutual_info")
-#: Problems told in one message.
-_TOLD = 10
+#: The maximum number of problems listed in one message.
+_MAX_LISTED = 10
 
 
 def check_integrity(
     specs: Iterable[Any], manager: TaskManager, tasks: Mapping[str, Task], seed: int | None
 ) -> None:
-    """Refuse tasks that are not sound, with everything that is wrong with them."""
-    problems = [p for spec in specs if isinstance(spec, str) for p in in_files(spec, manager)]
+    """Raises `ConfigError` with all problems found in the tasks, or logs that there are none.
+
+    The message lists the first 10 problems and the number of the others.
+
+    Args:
+        specs: the tasks as the user named them; names are looked up to check the files, and
+            anything that is not text is skipped.
+        manager: finds the files.
+        tasks: the loaded tasks by name.
+        seed: the seed for drawing few-shot examples.
+    """
+    problems = [
+        p for spec in specs if isinstance(spec, str) for p in problems_in_files(spec, manager)
+    ]
     for task in tasks.values():
-        problems += in_task(task, seed)
+        problems += problems_in_task(task, seed)
     found = list(dict.fromkeys(problems))
     if found:
-        more = f" … and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
+        more = f" … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
         raise ConfigError(
-            f"check_integrity: {len(found)} problem{'s' if len(found) > 1 else ''}, and nothing "
-            f"was asked: {' | '.join(found[:_TOLD])}{more}"
+            f"check_integrity found {len(found)} problem{'s' if len(found) > 1 else ''}, so the "
+            f"model was not run: {' | '.join(found[:_MAX_LISTED])}{more}"
         )
-    logger.info("check_integrity: %s: no problem found.", ", ".join(tasks))
+    logger.info("check_integrity: %s: no problems found.", ", ".join(tasks))
 
 
-def in_files(name: str, manager: TaskManager) -> list[str]:
-    """What is wrong with the files that a name leads to; none of their code is run."""
+def problems_in_files(name: str, manager: TaskManager) -> list[str]:
+    """Returns the problems in the files of a task, group or tag, without running their code.
+
+    Each is a message with the file and, where known, the line. Raises `UnknownNameError` if nothing
+    has this name.
+    """
     return problems_of(manager.entries(name), manager.task_index)
 
 
-def in_task(task: Task, seed: int | None = 0) -> list[str]:
-    """What is wrong with the prompts and the scoring of a task's first documents.
+def problems_in_task(task: Task, seed: int | None = 0) -> list[str]:
+    """Returns the problems in the prompts and the scoring of a task's first documents.
 
-    Random numbers are drawn as if nothing had been tried: the run that follows is the same.
+    They are messages that name the task; empty if there are none. An `EvalError` counts as a
+    problem. At most `DOCUMENTS` documents are checked. Restores the states of the random generators
+    and discards the requests, so that a run that follows is not affected.
     """
-    drawn = random.getstate(), np.random.get_state()
+    states = random.getstate(), np.random.get_state()
     try:
         hashes = []
         for _ in range(2):
-            random.setstate(drawn[0])
-            np.random.set_state(drawn[1])
+            random.setstate(states[0])
+            np.random.set_state(states[1])
             task.set_fewshot_seed(seed)
             task.build_all_requests(limit=DOCUMENTS)
-            note_digests(task.instances)
+            set_digests(task.instances)
             hashes.append(prompts_hash(task.instances))
         if hashes[0] != hashes[1]:
             return [
-                f"task {task.task_name!r}: its prompts are others when they are made again: it "
-                "draws at random, and by no seed."
+                f"task {task.task_name!r}: its prompts differ when they are built a second time. "
+                "Its code uses random numbers that are not seeded; seed them with a constant."
             ]
-        return _nones(task) + _in_scoring(task)
+        return _none_problems(task) + _scoring_problems(task)
     except EvalError as error:
         return [" ".join(str(error).split())]
     finally:
-        random.setstate(drawn[0])
-        np.random.set_state(drawn[1])
+        random.setstate(states[0])
+        np.random.set_state(states[1])
         task.set_fewshot_seed(seed)
         task.set_requests(None)
 
 
-def _nones(task: Task) -> list[str]:
-    """Fields that are None, or templates that write `None`, in the first documents and examples."""
+def _none_problems(task: Task) -> list[str]:
+    """Returns problems with fields that are None, or whose templates render "None".
+
+    Checks the first documents and, if the task uses them, the first few-shot documents. Returns
+    none for tasks written as Python classes.
+    """
     if not isinstance(task, ConfigurableTask):
         return []
     config, shots = task.config, task.fewshot_cfg
-    asked = {request.doc_id or 0: request.doc for request in task.instances}
-    found = _nones_in(task, "document", asked, config)
+    docs = {request.doc_id or 0: request.doc for request in task.instances}
+    found = _none_problems_in(task, "document", docs, config)
     if config.num_fewshot:
         examples = dict(enumerate(islice(task.fewshot_docs() or (), DOCUMENTS)))
-        found += _nones_in(task, "few-shot document", examples, shots)
+        found += _none_problems_in(task, "few-shot document", examples, shots)
     return found
 
 
-def _nones_in(
+def _none_problems_in(
     task: ConfigurableTask,
     kind: str,
     docs: Mapping[int, Any],
     config: TaskConfig | FewshotConfig,
 ) -> list[str]:
-    """One problem per field that is None in some of these documents, with the first of them.
+    """Returns one problem per field that is None, or fails, in some of these documents.
 
-    Fields that a class reads by methods of its own are left to the class.
+    A problem names the first such document. Fields whose methods a task class overrides are not
+    checked.
+
+    Args:
+        task: the task.
+        kind: the name of the documents in messages ("document", "few-shot document").
+        docs: the documents by number.
+        config: the settings with the fields: of the task, or of its few-shot examples.
     """
     readers: dict[str, Callable[[Any, Any], Any]] = {
         "doc_to_text": task.doc_to_text,
         "doc_to_target": task.doc_to_target,
         "doc_to_choice": task.doc_to_choice,
-        # Without a prefix or description, nothing is written.
+        # An empty prefix or description is allowed.
         "gen_prefix": lambda doc, spec: column_or_template(doc, spec) or "",
         "description": lambda doc, spec: column_or_template(doc, spec) or "",
     }
@@ -132,85 +163,98 @@ def _nones_in(
             continue
         found: dict[int, str] = {}
         for number, doc in docs.items():
-            copied = copy.deepcopy(doc)  # a function may change it
+            copied = copy.deepcopy(doc)  # the code of the task may change it
             try:
-                said = none_in(copied, spec, read(copied, spec))
+                problem = none_in(copied, spec, read(copied, spec))
             except EvalError as error:
-                said = f"fails: {error}"
+                problem = f"fails: {error}"
             except (Exception, SystemExit) as error:  # from code in the task folder
-                said = f"fails: {whence(error)}"
-            if said is not None:
-                found[number] = said
+                problem = f"fails: {describe_cause(error)}"
+            if problem is not None:
+                found[number] = problem
         if found:
-            first, said = next(iter(found.items()))
+            first, problem = next(iter(found.items()))
             problems.append(
-                f"task {task.task_name!r}, {kind} {first}: {field} {said} "
+                f"task {task.task_name!r}, {kind} {first}: {field} {problem} "
                 f"({len(found)} of the first {len(docs)} documents)."
             )
     return problems
 
 
-def _in_scoring(task: Task) -> list[str]:
-    """Whether right answers can be scored, and are right."""
-    if getattr(task, "UNSAFE_CODE", False):  # scoring would run the answers
+def _scoring_problems(task: Task) -> list[str]:
+    """Returns the problems in the scoring of gold answers; raises `EvalError` if scoring fails.
+
+    Returns none for tasks that run code which the model writes.
+    """
+    if getattr(task, "UNSAFE_CODE", False):  # scoring would run the answers as code
         return []
-    answered, stray = _right_answers(task)
-    if stray:
+    answered, not_choices = _gold_answers(task)
+    if not_choices:
         return [
-            f"task {task.task_name!r}, document {stray[0]}: the gold answer is none of the choices "
-            f"({len(stray)} of the first {DOCUMENTS})."
+            f"task {task.task_name!r}, document {not_choices[0]}: the gold answer is none of the "
+            f"choices ({len(not_choices)} of the first {DOCUMENTS} documents). Check doc_to_target "
+            "and doc_to_choice."
         ]
     scored = score(task.with_requests(answered))
     uncertainty = UncertaintyConfig(bootstrap_iters=0)
-    summarise({str(task.task_name): scored}, {}, uncertainty, keep_samples=False)
-    return _short_of_perfect(task, scored)
+    summarize({str(task.task_name): scored}, {}, uncertainty, keep_samples=False)
+    return _gold_scored_wrong(task, scored)
 
 
-def _short_of_perfect(task: Task, scored: TaskScores) -> list[str]:
-    """A choice that is the right one beyond doubt must count as right."""
+def _gold_scored_wrong(task: Task, scored: TaskScores) -> list[str]:
+    """Returns a problem if a gold choice with by far the best score does not count as correct.
+
+    At most one. Only multiple-choice tasks with the usual scoring and no filters are checked; for
+    others the list is empty.
+    """
     own = task.get_config("process_results") is not None or task.get_config("filter_list")
     if task.OUTPUT_TYPE != "multiple_choice" or not isinstance(task, ConfigurableTask) or own:
         return []
     return [
-        f"task {task.task_name!r}, document {scored.doc_ids[place]}: by {metric} its own gold "
-        "answer is wrong."
+        f"task {task.task_name!r}, document {scored.doc_ids[position]}: {metric} counts its gold "
+        "answer as wrong."
         for (metric, _), column in scored.columns().items()
         if metric in _PERFECT
-        for value, place in zip(column.values, column.places, strict=True)
+        for value, position in zip(column.values, column.positions, strict=True)
         if value != 1.0
     ][:1]
 
 
-def _right_answers(task: Task) -> tuple[list[Instance], list[int]]:
-    """Every request answered as the task's targets do, and the documents whose target is no choice.
+def _gold_answers(task: Task) -> tuple[list[Instance], list[int]]:
+    """Returns copies of the task's requests, answered with the gold answers.
 
-    The requests are copies; those of the task stay without answers.
+    In a log-likelihood task that is not multiple-choice, the first request of each document counts
+    as the gold one. The second value lists the numbers of the documents whose gold answer is none
+    of the choices.
     """
     answered: list[Instance] = []
-    stray: list[int] = []
+    not_choices: list[int] = []
     for request in task.instances:
         kind, number = request.request_type, request.doc_id or 0
         answer: Any
         if kind == "generate_until":
-            answer = _text(task, request.doc)
+            answer = _gold_text(task, request.doc)
         elif kind == "loglikelihood_rolling":
             answer = -1.0
         elif task.OUTPUT_TYPE == "multiple_choice" and isinstance(task, ConfigurableTask):
             _, gold = task.choices_and_gold(request.doc)
-            right = gold if isinstance(gold, list) else [gold]
-            if NOT_A_CHOICE in right and number not in stray:
-                stray.append(number)
-            answer = _RIGHT if request.idx in right else _WRONG
+            golds = gold if isinstance(gold, list) else [gold]
+            if NOT_A_CHOICE in golds and number not in not_choices:
+                not_choices.append(number)
+            answer = _CORRECT if request.idx in golds else _WRONG
         else:
-            answer = _RIGHT if request.idx == 0 else _WRONG
-        # Only a model could tell the number of tokens; 1 will do for all.
+            answer = _CORRECT if request.idx == 0 else _WRONG
+        # The number of tokens depends on the model; 1 for all is enough here.
         answers = [answer] * (request.repeats or 1)
         answered.append(dataclasses.replace(request, resps=answers, filtered_resps={}, tokens=1))
-    return answered, stray
+    return answered, not_choices
 
 
-def _text(task: Task, doc: Any) -> str:
-    """A document's target as a model would write it."""
+def _gold_text(task: Task, doc: Any) -> str:
+    """Returns the gold answer of a document as the text that a model would generate.
+
+    Of several gold answers it is the first; an index becomes the text of its choice.
+    """
     target = task.doc_to_target(doc)
     if isinstance(task, ConfigurableTask) and task.has_choices and isinstance(target, int):
         target = task.doc_to_choice(doc)[target]

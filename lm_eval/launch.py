@@ -1,4 +1,4 @@
-"""Processes that were started together, by `accelerate launch` or `torchrun`."""
+"""Rank and number of the processes started together by `accelerate launch` or `torchrun`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 
 def launched_count() -> int:
-    """How many there are; 1 where this one is alone."""
+    """Returns the number of processes (`WORLD_SIZE`); 1 if this process was started alone."""
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def launched_rank() -> int:
-    """Which of them this is; 0 where it is alone, whatever a scheduler has set."""
+    """Returns the rank of this process; 0 if it was started alone, even if `RANK` is set."""
     return int(os.environ.get("RANK") or 0) if launched_count() > 1 else 0
 
 
-def connection() -> Any:
-    """torch's module for processes that it has connected; None where it has connected none."""
+def torch_distributed() -> Any:
+    """Returns the module `torch.distributed` if it is initialized, else None."""
     found: Any = sys.modules.get("torch.distributed")
     return found if found is not None and found.is_initialized() else None

@@ -1,4 +1,4 @@
-"""How messages look, and which are shown."""
+"""Configures the log messages of the package: level, format and destination."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ else:  # not subscriptable before Python 3.11
     _StreamHandler = logging.StreamHandler
 
 
-class _OnStderr(_StreamHandler):
-    """Writes to what is stderr at the time, which notebooks and tests exchange."""
+class _CurrentStderrHandler(_StreamHandler):
+    """A handler that looks up `sys.stderr` for each message: notebooks and tests replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -24,23 +24,28 @@ class _OnStderr(_StreamHandler):
 
 
 def setup_logging(verbosity: str | int | None = None) -> None:
-    """Show messages from this level on, on stderr, a line each; `LMEVAL_LOG_LEVEL` else, or INFO.
+    """Shows the log messages of this package on stderr, from the level `verbosity` on.
 
-    Scripts that call `simple_evaluate` may want this; the command line does it by itself. Of
-    several processes each signs with its number, and all but the first keep to warnings.
+    The default level is that of the environment variable `LMEVAL_LOG_LEVEL`, else INFO. An unknown
+    level is replaced by INFO with a warning. The command line calls this; scripts that call
+    `simple_evaluate` may call it too, and a second call replaces the first. Messages are no longer
+    passed to the root logger. If several processes were launched together, each adds its rank to
+    its messages, and all but the first show only warnings and errors.
     """
     level = verbosity or os.environ.get("LMEVAL_LOG_LEVEL") or "INFO"
-    handler = _OnStderr()
+    handler = _CurrentStderrHandler()
     name = f"lm-eval[{launched_rank()}]" if launched_count() > 1 else "lm-eval"
     handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
     logger = logging.getLogger("lm_eval")
-    others = [other for other in logger.handlers if not isinstance(other, _OnStderr)]
+    others = [other for other in logger.handlers if not isinstance(other, _CurrentStderrHandler)]
     logger.handlers = [*others, handler]
     logger.propagate = False
     try:
         logger.setLevel(level.upper() if isinstance(level, str) else level)
     except ValueError:
         logger.setLevel(logging.INFO)
-        logger.warning("unknown verbosity %r; INFO is used.", level)
+        logger.warning(
+            "unknown verbosity %r; INFO is used. Levels are DEBUG, INFO, WARNING and ERROR.", level
+        )
     if launched_rank() > 0:
         logger.setLevel(max(logger.level, logging.WARNING))

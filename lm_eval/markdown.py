@@ -1,4 +1,4 @@
-"""Rows of text as a Markdown table that also reads well as plain text."""
+"""Formats rows of text as Markdown tables that are readable as plain text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from collections.abc import Collection, Sequence
 def table(
     headers: Sequence[str], lines: Sequence[Sequence[str]], right: Collection[str] = ()
 ) -> str:
-    """A Markdown table with all columns lined up; those headed as in `right`, to the right."""
+    """Returns a Markdown table with padded columns, which ends with a line break.
+
+    Args:
+        headers: the column headers.
+        lines: the rows, with one text per column.
+        right: the headers of the columns that are aligned to the right.
+    """
     widths = [max(3, *(len(line[i]) for line in (headers, *lines))) for i in range(len(headers))]
     to_right = [header in right for header in headers]
     rules = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, to_right, strict=True)]

@@ -1,51 +1,69 @@
-"""Everything before the first question: tasks fitted to the run, misfits refused, requests made."""
+"""Prepares a run: applies its settings to the tasks, rejects what cannot work, builds requests."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import logging
 import math
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from lm_eval.api.context import RunContext
-from lm_eval.api.model import LM, TemplateLM
+from lm_eval.api.model import LM, TemplateLM, check_has_chat_template
 from lm_eval.api.task import Task
-from lm_eval.config.generation import LENGTH_NAMES
+from lm_eval.config.generation import MAX_LENGTH_NAMES
 from lm_eval.config.run import RunConfig
 from lm_eval.data.draw import draw
-from lm_eval.errors import ConfigError, ModelError, suggestion
+from lm_eval.errors import ConfigError, ModelError, as_original_type, suggestion
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
 
 
 def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
-    """Build the tasks asked for and apply the run's settings to them."""
+    """Returns the tasks and groups of the run, with the run's settings applied to the tasks.
+
+    Raises `ConfigError` if the run names no tasks, or if `samples` names a task that is not among
+    them, and `UnknownNameError` if a task does not exist.
+    """
     if not run.task_list:
         raise ConfigError(
-            "no tasks were given: name them with --tasks; `lm-eval ls tasks` lists them."
+            "no tasks were given. Name them with --tasks; `lm-eval ls tasks` lists all tasks."
         )
     loaded = manager.load(run.task_list)
     for name in run.samples or {}:
         if name not in loaded["tasks"]:
             known = list(loaded["tasks"])
-            raise ConfigError(f"samples: {name!r} is none of the tasks.{suggestion(name, known)}")
+            raise ConfigError(
+                f"samples: {name!r} is none of the tasks of this run.{suggestion(name, known)} "
+                "Its keys must be names of single tasks that --tasks selects."
+            )
     prepare_tasks(run, loaded["tasks"])
     return loaded
 
 
 def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
-    """Apply the run's settings to tasks."""
+    """Applies the run's settings to tasks.
+
+    These are the generation settings (for tasks of output type `generate_until`), the number of
+    few-shot examples (not for a task that sets 0 itself; 0 if neither the run nor the task sets
+    it), the few-shot seed and `predict_only`.
+    """
     for name, task in tasks.items():
         if run.gen_kwargs and task.get_config("output_type") == "generate_until":
             task.set_config("generation_kwargs", run.gen_kwargs, update=True)
-            _tell_lengths(name, task, run.gen_kwargs)
+            _warn_of_ignored_length(name, task, run.gen_kwargs)
         if run.predict_only:
             task.override_metric("bypass")
-        # A task that sets 0 examples itself means it.
+        # A task that sets 0 few-shot examples does not work with others.
         if run.num_fewshot is not None and task.get_config("num_fewshot") == 0:
-            logger.info("%s: its configuration says 0 examples; num_fewshot is not applied.", name)
+            logger.info(
+                "%s: num_fewshot is not applied, because the task file sets num_fewshot: 0.", name
+            )
         elif run.num_fewshot is not None:
             task.set_config("num_fewshot", run.num_fewshot)
         elif task.get_config("num_fewshot") is None:
@@ -53,13 +71,17 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
         task.set_fewshot_seed(run.seed.fewshot)
 
 
-def _tell_lengths(name: str, task: Task, asked: Mapping[str, Any]) -> None:
-    """Say so where a length is asked for by a name that the task's own goes before."""
-    own = [n for n in LENGTH_NAMES if task.get_config("generation_kwargs").get(n) is not None]
+def _warn_of_ignored_length(name: str, task: Task, gen_kwargs: Mapping[str, Any]) -> None:
+    """Logs a warning if a maximum length in `gen_kwargs` has no effect on the task `name`.
+
+    The maximum length of an answer has several names. If the task sets one that takes precedence
+    over the name the user passed, the user's length is ignored.
+    """
+    own = [n for n in MAX_LENGTH_NAMES if task.get_config("generation_kwargs").get(n) is not None]
     for other in own[1:]:
-        if other in asked and own[0] not in asked:
+        if other in gen_kwargs and own[0] not in gen_kwargs:
             logger.warning(
-                "%s: it sets %s, so %s is not looked at; give %s with --gen_kwargs.",
+                "%s: the task sets %s, so %s is ignored; pass %s with --gen_kwargs instead.",
                 name,
                 own[0],
                 other,
@@ -68,11 +90,15 @@ def _tell_lengths(name: str, task: Task, asked: Mapping[str, Any]) -> None:
 
 
 def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
-    """Refuse settings of a run that its tasks do not allow, whichever model answers."""
+    """Raises `ConfigError` for settings that do not fit the tasks, independently of the model.
+
+    Rejects a `cluster` column that no task has, and tasks that run code which the model writes,
+    unless the user has confirmed that.
+    """
     if run.cluster and not any(task.has_column(run.cluster) for task in tasks.values()):
         raise ConfigError(
-            f"cluster: no task has documents with a column {run.cluster!r}; name one they have, "
-            "or a template such as '{{passage}}'."
+            f"cluster: no task has documents with a column {run.cluster!r}. Name a column that "
+            "they have, or a template such as '{{passage}}'."
         )
     for name, task in tasks.items():
         if getattr(task, "UNSAFE_CODE", False) and not run.confirm_run_unsafe_code:
@@ -83,7 +109,12 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
 
 
 def make_context(run: RunConfig, lm: LM, seed: int | None) -> RunContext:
-    """Returns what the run tells the model; `seed` is for models that draw samples."""
+    """Returns the context that is passed to the model.
+
+    `seed` is the seed for models that sample their answers. The context contains the text of the
+    chat template only if the run chooses one by name; raises `ModelError` if the tokenizer does not
+    have it.
+    """
     named = run.apply_chat_template
     by_name = isinstance(named, str) and isinstance(lm, TemplateLM)
     return RunContext(
@@ -94,27 +125,77 @@ def make_context(run: RunConfig, lm: LM, seed: int | None) -> RunContext:
 
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
-    """Refuse, before anything is asked, what this model or this run cannot do."""
+    """Raises if the tasks need something that the model or the settings of the run do not allow.
+
+    Includes `check_run` (`ConfigError`). Raises `ModelError` if the model has no chat template
+    although the run applies one, if a metric needs token counts that the model cannot give, or if a
+    task has images or audio and the model reads only text.
+    """
     check_run(run, tasks)
-    if run.apply_chat_template and type(lm).apply_chat_template is LM.apply_chat_template:
-        raise ModelError(
-            f"{type(lm).__name__} has no chat template; run without --apply_chat_template."
-        )
+    check_measurable(lm, tasks)
+    if run.apply_chat_template:
+        check_has_chat_template(type(lm))
     for name, task in tasks.items():
         if task.needs("tokens") and not hasattr(lm, "_encode_pair"):
             raise ModelError(
-                f"task {name!r} asks for acc_tokens, and {type(lm).__name__} does not tell how it "
-                "cuts text into tokens; use acc_norm (characters) or acc_bytes."
+                f"task {name!r} uses a metric that depends on the number of tokens (acc_tokens), "
+                f"but {type(lm).__name__} has no method _encode_pair to count tokens; use acc_norm "
+                "(characters) or acc_bytes instead."
             )
         if getattr(task, "MULTIMODAL", False) and not getattr(lm, "MULTIMODAL", False):
             raise ModelError(
-                f"task {name!r} shows images or plays sounds, and {type(lm).__name__} reads text "
-                "alone; choose a model that takes them."
+                f"task {name!r} contains images or audio, but {type(lm).__name__} reads only "
+                "text; choose a multimodal model."
             )
 
 
+def check_types(run: RunConfig, manager: TaskManager, refused: Mapping[str, str]) -> None:
+    """Raises `ModelError` as `check_measurable` does, before the datasets of the tasks are loaded.
+
+    `refused` are the request types that the class of the model can never answer, with the reasons.
+    """
+    if refused and run.task_list:
+        _refuse(manager.outline(run.task_list), refused.get)
+
+
+def check_measurable(lm: LM, tasks: Mapping[str, Task]) -> None:
+    """Raises `ModelError` if the model cannot answer the type of requests that tasks consist of.
+
+    The message names these tasks and, for multiple-choice tasks, the form with generated answers.
+    """
+    if hasattr(lm, "cannot_measure"):
+        _refuse(tasks, lm.cannot_measure)
+
+
+def _refuse(tasks: Mapping[str, Task], reason_of: Callable[[str], str | None]) -> None:
+    """Raises `ModelError` if there is a reason not to send the requests of tasks."""
+    by_type: dict[str, list[str]] = {}
+    for name, task in tasks.items():
+        kind = task.OUTPUT_TYPE or task.get_config("output_type")
+        request_type = "loglikelihood" if kind == "multiple_choice" else str(kind)
+        by_type.setdefault(request_type, []).append(name)
+    for request_type, names in by_type.items():
+        reason = reason_of(request_type)
+        if reason is None:
+            continue
+        choices = [n for n in names if tasks[n].OUTPUT_TYPE == "multiple_choice"]
+        remedy = "Leave these tasks out, or use a model that can."
+        if choices:
+            remedy = (
+                f"Let the model generate the answers instead: --tasks {choices[0]}@generate (or "
+                f"{choices[0]}@cot); or use a model that can."
+            )
+        raise ModelError(
+            f"{', '.join(names)}: the model cannot answer {request_type} requests: {reason}. "
+            f"{remedy}"
+        )
+
+
 def count_tokens(lm: LM, task: Task) -> None:
-    """Note the length of every choice in tokens, for a task that divides by it."""
+    """Sets the length in tokens of every continuation, if a metric of the task needs it.
+
+    Does nothing if the model has no method to encode requests.
+    """
     encode = getattr(lm, "_encode_request", None) or getattr(lm, "_encode_pair", None)
     if encode is not None and task.needs("tokens"):
         for request in task.instances:
@@ -122,7 +203,11 @@ def count_tokens(lm: LM, task: Task) -> None:
 
 
 def chosen_documents(run: RunConfig, tasks: Mapping[str, Task]) -> Mapping[str, list[int]]:
-    """The numbers of the documents chosen or drawn, of the tasks of which not all are wanted."""
+    """Returns the indices of the documents to evaluate, from 0 and sorted, by task name.
+
+    They come from `samples`, or are drawn at random for `sample`. A task that is not in the result
+    is evaluated on all its documents, or on the first ones (`limit`).
+    """
     if run.sample is None:
         return run.samples or {}
     return {
@@ -131,8 +216,12 @@ def chosen_documents(run: RunConfig, tasks: Mapping[str, Task]) -> Mapping[str, 
     }
 
 
-def first_documents(run: RunConfig, task: Task) -> int | None:
-    """How many documents the run's limit leaves of a task."""
+def document_limit(run: RunConfig, task: Task) -> int | None:
+    """Returns how many documents of a task the run's `limit` allows; None for all.
+
+    A `limit` below 1 is a share of the documents, rounded up. Otherwise it is rounded down, and may
+    be more than the task has.
+    """
     if run.limit is None or run.limit >= 1:
         return None if run.limit is None else min(int(run.limit), sys.maxsize)
     return math.ceil(len(task.eval_docs) * run.limit)
@@ -141,9 +230,14 @@ def first_documents(run: RunConfig, task: Task) -> int | None:
 def build_requests(
     run: RunConfig, lm: LM, name: str, task: Task, chosen: Sequence[int] | None
 ) -> None:
-    """Make a task's requests for the documents the run asks for."""
+    """Builds the requests of a task for the documents to evaluate.
+
+    With `write_out`, logs the first prompt and its target. `chosen` are the indices of the
+    documents; None for all, or for the first `limit` of them. Raises `ModelError` if the model does
+    not implement a method that the requests need.
+    """
     task.build_all_requests(
-        limit=first_documents(run, task),
+        limit=document_limit(run, task),
         samples=chosen,
         system_instruction=run.system_instruction,
         apply_chat_template=bool(run.apply_chat_template),
@@ -151,11 +245,52 @@ def build_requests(
         chat_template=lm.apply_chat_template if run.apply_chat_template else None,
         tokenizer_name=lm.tokenizer_name if run.apply_chat_template else "",
     )
+    _check_implemented(lm, name, task)
     if run.write_out:
         first = task.instances[0]
         logger.info(
-            "%s, document 0, prompt:\n%s\n(end of prompt) target:\n%s\n(end of target)",
+            "%s, first document, prompt:\n%s\n(end of prompt) target:\n%s\n(end of target)",
             name,
             first.args[0],
             task.doc_to_target(first.doc),
         )
+
+
+def _check_implemented(lm: LM, name: str, task: Task) -> None:
+    """Raises `ModelError` if a task's requests need a method that the model does not implement.
+
+    Such a method only raises `NotImplementedError`. Without this check, the run would end there
+    after the requests of all other types were answered.
+    """
+    for method in {request.request_type for request in task.instances}:
+        if not _is_unimplemented(type(lm), method):
+            continue
+        try:
+            getattr(lm, method)([])
+        except NotImplementedError as error:
+            reason = f" ({error})" if str(error) else ""
+            ours = ModelError(
+                f"task {name!r} needs {type(lm).__name__}.{method}, which is not implemented"
+                f"{reason}. Leave the task out, or implement the method."
+            )
+            raise as_original_type(ours, error) from error
+
+
+@cache
+def _is_unimplemented(model_class: type[LM], name: str) -> bool:
+    """Returns whether all that a method does is to raise `NotImplementedError`.
+
+    False if its source cannot be read.
+    """
+    try:
+        source = inspect.getsource(getattr(model_class, name))
+        (function,) = ast.parse(textwrap.dedent(source)).body
+    except (AttributeError, OSError, SyntaxError, TypeError, ValueError):
+        return False
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    if len(body) != 1 or not isinstance(body[0], ast.Raise):
+        return False
+    raised = body[0].exc.func if isinstance(body[0].exc, ast.Call) else body[0].exc
+    return isinstance(raised, ast.Name) and raised.id == NotImplementedError.__name__

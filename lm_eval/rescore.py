@@ -1,8 +1,8 @@
-"""Numbers from stored answers: the pipeline without its model.
+"""Scores stored answers again, without the model; contains `lm_eval.score`.
 
-Answers come from a run's folder, where the store keeps them, or from sample logs, ours or those of
-the published harness. Tasks come from their files as they are now, so that a changed filter or
-metric takes effect.
+The answers come from the answer store in a run folder, or from sample logs, written by this
+harness or the published one. The tasks are loaded from their current files, so that changed filters
+and metrics take effect.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, cast
 
 from lm_eval.api.instance import Failure, Instance, RequestType
 from lm_eval.api.task import Task
-from lm_eval.config.run import RunConfig
+from lm_eval.config.run import RunConfig, absolute_path
 from lm_eval.data import mirror_at
-from lm_eval.engine.keys import note_digests, request_keys
-from lm_eval.engine.places import (
+from lm_eval.engine.answer_index import (
     continuation_hash,
-    continuations_by_place,
-    keys_by_place,
-    tokens_by_place,
+    continuations_by_position,
+    keys_by_position,
+    tokens_by_position,
 )
+from lm_eval.engine.keys import request_keys, set_digests
 from lm_eval.engine.progress import stage
 from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
@@ -32,20 +32,26 @@ from lm_eval.errors import ConfigError, DataError, EvalError, OutputError, sugge
 from lm_eval.preparation import (
     check_run,
     chosen_documents,
-    first_documents,
+    document_limit,
     load_tasks,
     prepare_tasks,
 )
 from lm_eval.results.assemble import assemble
 from lm_eval.results.provenance import describe_settings
-from lm_eval.results.sample_log import Recorded, find_logs, read_answer, read_log, results_beside
-from lm_eval.results.schema import EvalResults
-from lm_eval.results.summarise import UncertaintyConfig, summarise
-from lm_eval.runs.folder import NAME
+from lm_eval.results.sample_log import (
+    RecordedDocument,
+    find_logs,
+    read_answer,
+    read_log,
+    results_beside,
+)
+from lm_eval.results.schema import EvalResults, RunStatistics
+from lm_eval.results.summarize import UncertaintyConfig, summarize
+from lm_eval.runs.folder import RECORD_FILE
 from lm_eval.runs.hashes import config_hash, task_hashes
 from lm_eval.runs.record import RunRecord, changes
-from lm_eval.runs.stored import StoredRun, choose_runs, find_runs, the_run
-from lm_eval.scoring import TaskScores
+from lm_eval.runs.stored import StoredRun, choose_runs, find_runs, only_run
+from lm_eval.scoring import TaskScores, unanswered_documents
 from lm_eval.scoring import answered as answered_tasks
 from lm_eval.scoring import score as score_task
 from lm_eval.tasks.manager import TaskDict, TaskManager
@@ -55,7 +61,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Changes:
-    """What is to be other than it was when the answers were given; None leaves it as it was."""
+    """Settings to change when stored answers are scored again; None leaves a setting unchanged.
+
+    Attributes:
+        tasks: score only these tasks.
+        filters: filter pipelines to apply: names of pipelines of the task, or mappings.
+        metrics: report only these metrics.
+        include_path: additional folders with tasks.
+        settings: other settings of the run, by the names of `RunConfig`.
+    """
 
     tasks: Sequence[str] | None = None
     filters: Sequence[Any] | None = None
@@ -64,16 +78,19 @@ class Changes:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Makes paths absolute: scoring goes to the directory of the run."""
+        """Makes paths absolute, because scoring changes to the working directory of the run."""
         self.include_path = [str(Path(folder).absolute()) for folder in self.include_path]
         if data_dir := self.settings.get("data_dir"):
-            absolute = str(Path(data_dir).expanduser().absolute())
-            self.settings = {**self.settings, "data_dir": absolute}
+            self.settings = {**self.settings, "data_dir": absolute_path(data_dir)}
 
 
 @dataclass
-class _Answered:
-    """Tasks whose requests hold their answers, and what else scoring needs to know."""
+class _AnsweredTasks:
+    """Tasks whose requests have their answers, and the other inputs of scoring.
+
+    `numbers` are the indices of the documents of each task, if not all were evaluated; `origin`
+    describes where the answers come from, for the results.
+    """
 
     run: RunConfig
     loaded: TaskDict
@@ -96,21 +113,32 @@ def score(
     """Scores stored answers again, without the model; returns the results.
 
     Args:
-        folder: a run's folder, where its `output_path` pointed, or sample logs.
-        run: the id of the run, where there are several; the error that asks for it lists them.
-        tasks: score these tasks alone.
-        filters: filter pipelines to apply instead of the tasks' own: their names, or tables as in
-            a task file's `filter_list`.
-        metrics: report these metrics alone.
-        include_path: folders of further tasks.
-        log_samples: return every document with its answers and scores under `samples`.
+        folder: a run folder, its `output_path`, a folder with sample logs, or one log.
+        run: the id of the run, or its beginning, if there are several; the error message lists
+            them.
+        tasks: score only these tasks.
+        filters: filter pipelines to apply: names of the tasks' own pipelines, or mappings as in the
+            `filter_list` of a task file. By default all pipelines of the tasks.
+        metrics: report only these metrics.
+        include_path: additional folders with tasks.
+        log_samples: whether the results contain every document with its answers and scores.
         settings: other settings of the run that scoring uses: `bootstrap_iters`, `confidence`,
             `cluster`, `data_dir`, `confirm_run_unsafe_code`.
+
+    Raises:
+        OutputError: there is no such folder, or it contains neither runs nor sample logs
+            (`WhichRunError` if it contains several runs and `run` does not choose one).
+        DataError: answers are missing, for example because the run was interrupted.
+        ConfigError: a setting, filter pipeline or metric is invalid.
+        TypeError: an unknown name in `settings`.
     """
     allowed = ("bootstrap_iters", "confidence", "cluster", "data_dir", "confirm_run_unsafe_code")
     for name in settings:
         if name not in allowed:
-            raise TypeError(f"score: there is no setting {name!r}.{suggestion(name, allowed)}")
+            raise TypeError(
+                f"score: unknown setting {name!r}.{suggestion(name, allowed)} Known settings: "
+                f"{', '.join(allowed)}."
+            )
     wanted = Changes(
         tasks=[tasks] if isinstance(tasks, str) else tasks,
         filters=[filters] if isinstance(filters, (str, dict)) else filters,
@@ -120,13 +148,16 @@ def score(
     )
     sources = find_sources(folder, wanted, run)
     if len(sources) > 1:
-        the_run([source.run for source in sources if source.run is not None], folder)
+        only_run([source.run for source in sources if source.run is not None], folder)
     return rescore(sources[0])[1]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Stored answers to be scored: those of a run, or of sample logs where there is no run."""
+    """Stored answers to score: those of `run`, or of sample logs at `path` if `run` is None.
+
+    `wanted` contains the settings to change.
+    """
 
     path: Path
     wanted: Changes
@@ -134,15 +165,25 @@ class Source:
 
 
 def find_sources(path: str | Path, wanted: Changes, run_id: str | None = None) -> list[Source]:
-    """Returns what there is to score at a path: every run that asked for one of the tasks.
+    """Returns the stored answers found at `path`: one source per run, or one for sample logs.
 
-    Where tasks are named, each run is scored on those of them that it asked for.
+    If `wanted.tasks` is set, returns only the runs that include one of these tasks, each restricted
+    to the tasks it includes; if no run does, returns all runs with `wanted` unchanged, since the
+    names may be groups, tags or files. Sample logs are used if there are no runs, or
+    if no run has its answer store but there are logs.
+
+    Raises `OutputError` if `path` does not exist, or if no run or several have the id `run_id`.
+
+    Args:
+        path: a run folder, its `output_path`, or sample logs.
+        wanted: the settings to change.
+        run_id: the id of the run, or its beginning, to choose one of several.
     """
     root = Path(path).absolute()
     if not root.exists():
-        raise OutputError(f"{root}: there is no such file or folder.")
-    runs = [the_run(choose_runs(root, run_id), root)] if run_id is not None else find_runs(root)
-    # Without the store, sample logs may still hold the answers.
+        raise OutputError(f"{root}: this file or folder does not exist. Check the path.")
+    runs = [only_run(choose_runs(root, run_id), root)] if run_id is not None else find_runs(root)
+    # If the answer store is missing, sample logs may still contain the answers.
     usable = [run for run in runs if run.answers.is_file()]
     if not usable and (not runs or find_logs(root)):
         return [Source(root, wanted)]
@@ -151,69 +192,100 @@ def find_sources(path: str | Path, wanted: Changes, run_id: str | None = None) -
         return [Source(root, wanted, run) for run in usable]
     sources = []
     for run in usable:
-        names = _asked_there(run.record, wanted.tasks)
+        names = _tasks_in_run(run.record, wanted.tasks)
         if names:
             sources.append(Source(root, replace(wanted, tasks=names), run))
-    # A group, a tag or a file may stand for tasks of a run without being named in it.
+    # A group, tag or file may mean tasks of a run although the run was started with other names.
     return sources or [Source(root, wanted, run) for run in usable]
 
 
-def _asked_there(record: RunRecord, names: Sequence[str]) -> list[str]:
-    """Returns the tasks that a run asked for, of those named; patterns are resolved."""
+def _tasks_in_run(record: RunRecord, names: Sequence[str]) -> list[str]:
+    """Returns those of the named tasks that are part of a run, without duplicates.
+
+    A pattern (`demo_*`) is replaced by the tasks that it matches.
+    """
     found: dict[str, None] = {}
     for name in names:
-        matching = record.matching(name)
-        found |= dict.fromkeys(matching or ([name] if record.asked_for(name) else []))
+        found |= dict.fromkeys(record.tasks_matching(name))
     return list(found)
 
 
 @numpy_on_one_thread()
 @stage("Scoring stored answers")
 def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
-    """Scores stored answers again; returns the settings they were asked with, and the results."""
+    """Scores stored answers; returns the settings of their run (with changes), and the results.
+
+    Raises `DataError` if answers are missing or cannot be read, `OutputError` if there are no
+    sample logs, and `ConfigError` if a setting, filter pipeline or metric is invalid.
+    """
     wanted = source.wanted
     if source.run is None:
-        return _score(_of_logs(source.path, wanted), wanted)
+        return _score(_load_from_logs(source.path, wanted), wanted)
     recorded = source.run.record.config(source.run.file)
-    with source.run.where_it_was_run(with_model=False), recorded.in_environment():
-        return _score(_of_run(source.run, wanted), wanted)
+    with source.run.in_original_directory(with_model=False), recorded.in_environment():
+        return _score(_load_from_run(source.run, wanted), wanted)
 
 
-def _score(answered: _Answered, wanted: Changes) -> tuple[RunConfig, EvalResults]:
+def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalResults]:
+    """Scores tasks whose requests have answers; returns as `rescore` does."""
     run, loaded = answered.run, answered.loaded
     check_run(run, loaded["tasks"])
     scores: dict[str, TaskScores] = {}
     for name, task in answered_tasks(loaded["tasks"]).items():
         scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
         if wanted.metrics is not None:
-            _keep_metrics(scored)
+            _drop_other_metrics(scored)
         scores[name] = scored
-    doubt = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
-    summary = summarise(scores, loaded["groups"], doubt, keep_samples=run.log_samples)
-    return run, assemble(summary, description=describe_settings(run), scored_from=answered.origin)
+    uncertainty = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
+    summary = summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples)
+    statistics: RunStatistics = {}
+    if unanswered := unanswered_documents(loaded["tasks"], answered.numbers):
+        statistics = {"partial": True, "unanswered_documents": unanswered}
+    return run, assemble(
+        summary,
+        statistics=statistics,
+        description=describe_settings(run),
+        scored_from=answered.origin,
+    )
 
 
-def _keep_metrics(scored: TaskScores) -> None:
-    """A task's own function may give more values than were asked for."""
+def _drop_other_metrics(scored: TaskScores) -> None:
+    """Removes values of metrics that the task does not aggregate.
+
+    The `process_results` of a task may return more than the metrics that the user chose.
+    """
     known = scored.task.aggregation()
     for pipeline, columns in scored.pipelines.items():
         scored.pipelines[pipeline] = {m: column for m, column in columns.items() if m in known}
 
 
 def _change_tasks(tasks: Mapping[str, Task], wanted: Changes) -> None:
+    """Replaces the filters and metrics of tasks, if `wanted` sets them.
+
+    Raises `ConfigError`, with the name of the task, if a pipeline or metric does not exist.
+    """
     for name, task in tasks.items():
+        advice = ""
         try:
             if wanted.filters is not None:
                 task.override_filters(_pipelines(task, wanted.filters))
             if wanted.metrics is not None:
+                if len(tasks) > 1:
+                    advice = " Select the tasks that the metrics suit with --tasks."
                 task.override_metrics(wanted.metrics)
         except ConfigError as error:
-            told = str(error)
-            raise ConfigError(told if repr(name) in told else f"task {name!r}: {told}") from error
+            message = str(error)
+            if repr(name) not in message:
+                message = f"task {name!r}: {message}"
+            raise ConfigError(f"{message}{advice}") from error
 
 
 def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
-    """The pipelines asked for: the task's own by name, others as they are written."""
+    """Returns the filter pipelines in `wanted`: the task's own by name, mappings unchanged.
+
+    A task without filters has a pipeline "none". Raises `ConfigError` if the task has no pipeline
+    of a name.
+    """
     default: list[dict[str, Any]] = [{"name": "none", "filter": [{"function": "take_first"}]}]
     written: list[dict[str, Any]] = task.get_config("filter_list") or default
     own = {str(pipeline["name"]): pipeline for pipeline in written}
@@ -221,53 +293,62 @@ def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
     for one in wanted:
         if isinstance(one, str) and one not in own:
             raise ConfigError(
-                f"there is no filter pipeline {one!r}.{suggestion(one, own)} It has: "
-                f"{', '.join(own)}. A new one is given as YAML, or as a file of it; --tasks names "
-                "the tasks to be scored, where only some have it."
+                f"there is no filter pipeline {one!r}.{suggestion(one, own)} The task has: "
+                f"{', '.join(own)}. To define a new pipeline, pass it as YAML, or the name of a "
+                "YAML file. If only some tasks have the pipeline, select them with --tasks."
             )
         pipelines.append(own[one] if isinstance(one, str) else one)
     return pipelines
 
 
-# -- a run's folder ---------------------------------------------------------------------------
+# -- answers from a run folder ----------------------------------------------------------------
 
 
-def _of_run(stored: StoredRun, wanted: Changes) -> _Answered:
+def _load_from_run(stored: StoredRun, wanted: Changes) -> _AnsweredTasks:
+    """Returns the tasks of a stored run, with the answers from its store in their requests.
+
+    Raises `DataError` if an answer is missing.
+    """
     record = stored.record
     run = _settings(record.settings, wanted, stored.file)
-    manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
+    manager = TaskManager(include_path=run.include_path, metadata=run.task_metadata)
     with mirror_at(run.data_dir):
-        loaded = _as_asked(run, record.settings.get("tasks"), manager)
+        loaded = _load_as_in_run(run, record.settings.get("tasks"), manager)
         tasks = loaded["tasks"]
         written = {name: config_hash(task) for name, task in tasks.items()}
         _change_tasks(tasks, wanted)
         numbers = chosen_documents(run, tasks)
         for name, task in tasks.items():
             task.build_all_requests(
-                limit=first_documents(run, task),
+                limit=document_limit(run, task),
                 samples=numbers.get(name),
                 system_instruction=run.system_instruction,
             )
-            note_digests(task.instances)
+            set_digests(task.instances)
         hashes = {
             name: {**task_hashes(task, task.describe_data()), "config": written[name]}
             for name, task in tasks.items()
         }
     state = record.state
     with AnswerStore(stored.answers, state["model"], read_only=True) as store:
-        _find_answers(run, stored, store, tasks, hashes)
+        _set_answers(run, stored, store, tasks, hashes)
     origin = {"run": str(stored.folder.path), "model_identity": state["model"], "hashes": hashes}
-    return _Answered(run, loaded, numbers, state.get("think_end_token"), origin)
+    return _AnsweredTasks(run, loaded, numbers, state.get("think_end_token"), origin)
 
 
-def _as_asked(run: RunConfig, before: Any, manager: TaskManager) -> TaskDict:
-    """The tasks to be scored, as the run had them: a group may set what is not in their files."""
+def _load_as_in_run(run: RunConfig, before: Any, manager: TaskManager) -> TaskDict:
+    """Returns the tasks to score, loaded in the way the run loaded them.
+
+    A group can change settings of its tasks. So, to score only some tasks of a run, this loads all
+    tasks and groups that the run was started with (`before`) and selects the tasks from them. If
+    that fails, it loads only the tasks to score.
+    """
     wanted = run.task_list
     if wanted == replace(run, tasks=before).task_list:
         return load_tasks(run, manager)
     try:
         whole = load_tasks(replace(run, tasks=before), manager)
-    except EvalError:  # some of the others may be gone by now
+    except EvalError:  # files of the other tasks may have been deleted since
         return load_tasks(run, manager)
     if not all(name in whole["tasks"] or name in whole["groups"] for name in wanted):
         return load_tasks(run, manager)
@@ -284,7 +365,12 @@ def _as_asked(run: RunConfig, before: Any, manager: TaskManager) -> TaskDict:
 
 
 def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunConfig:
-    """The run's settings with the changes; what was only predicted is scored now."""
+    """Returns the recorded settings of a run with the changes applied, and `predict_only` off.
+
+    `log_samples` is off unless `wanted` sets it, and recorded `include_path` folders that no longer
+    exist are left out if `wanted` adds others. `where` is the file of the record, for error
+    messages. Raises `ConfigError` if the settings are not valid.
+    """
     settings = {**recorded, **wanted.settings, "predict_only": False}
     settings["log_samples"] = bool(wanted.settings.get("log_samples"))
     if wanted.tasks is not None:
@@ -292,97 +378,123 @@ def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunC
     if wanted.include_path:
         before = settings.get("include_path") or []
         before = [before] if isinstance(before, str) else list(before)
-        before = [folder for folder in before if Path(folder).is_dir()]  # it may have been moved
+        before = [folder for folder in before if Path(folder).is_dir()]  # may have been moved
         settings["include_path"] = [*before, *wanted.include_path]
     return RunConfig.from_record(settings, where)
 
 
-def _find_answers(
+def _set_answers(
     run: RunConfig,
     stored: StoredRun,
     store: AnswerStore,
     tasks: Mapping[str, Task],
     hashes: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Put the stored answers into the requests, found by what was asked, else by document.
+    """Sets the stored answers of all requests; raises `DataError` if a task lacks some.
 
-    By document only where the data is what it was: another document may have its number by now.
+    An answer is found by the exact request. If that fails, for example because the prompt has
+    changed since, it is found by the position of the document, but only if the data of the task is
+    unchanged.
     """
     before, folder = stored.record.tasks, stored.folder
-    if stored.record.settings.get("predict_only"):  # its metrics were taken out for the time
+    if stored.record.settings.get("predict_only"):  # its metrics were removed
         before = {n: {**old, "config": hashes.get(n, old)["config"]} for n, old in before.items()}
     index = folder.answer_index(stored.record)
     for change in changes({"tasks": before}, {"model": None, "tasks": hashes}):
         logger.warning("%s: %s.", folder.path, change)
     for name, task in tasks.items():
         same_data = before.get(name, {}).get("data") == hashes[name]["data"]
-        places = index.get(name) if same_data else None
-        found = _by_request(task.instances, store, run) if not run.apply_chat_template else {}
-        elsewhere = 0
-        if len(found) < len(task.instances) and places is not None:
-            keys, scored = keys_by_place(places), continuations_by_place(places)
+        task_index = index.get(name) if same_data else None
+        found = (
+            _find_exact_requests(task.instances, store, run) if not run.apply_chat_template else {}
+        )
+        changed = 0
+        if len(found) < len(task.instances) and task_index is not None:
+            keys = keys_by_position(task_index)
+            scored = continuations_by_position(task_index)
             for number, request in enumerate(task.instances):
                 at = (request.doc_id or 0, request.idx)
                 if scored.get(at, 0) not in (0, continuation_hash(request)):
-                    continue  # another choice has this place by now
+                    continue  # the choices have changed since
                 answers = _answers_or_failures(store, keys.get(at, ()))
                 if number not in found and answers and MISSING not in answers:
                     found[number] = answers
-                    elsewhere += 1
-        if elsewhere and not run.apply_chat_template:
+                    changed += 1
+        if changed and not run.apply_chat_template:
             logger.warning(
-                "task %s: %d of its requests read otherwise now; the answers are those to what "
-                "was asked then.",
+                "task %s: %d of its requests have changed since the run; the answers to the "
+                "original requests are scored.",
                 name,
-                elsewhere,
+                changed,
             )
         if len(found) < len(task.instances):
             raise DataError(
-                _not_found(name, len(task.instances), len(found), name in before, folder.path)
+                _missing_answers_message(
+                    name, len(task.instances), len(found), name in before, folder.path
+                )
             )
         for number, request in enumerate(task.instances):
             request.set_answers(found[number])
-        tokens = tokens_by_place(index[name]) if name in index else {}
+        tokens = tokens_by_position(index[name]) if name in index else {}
         for request in task.instances if tokens else ():
             request.set_tokens(tokens.get((request.doc_id or 0, request.idx)))
 
 
-def _by_request(
+def _find_exact_requests(
     requests: Sequence[Instance], store: AnswerStore, run: RunConfig
 ) -> dict[int, list[Any]]:
-    """The answers to exactly these requests, by the number of the request, where all are there."""
-    keys = request_keys(repeated(requests), run.seed.of_model)
+    """Returns the stored answers of requests, by the index of the request in `requests`.
+
+    Leaves out requests of which an answer to any repeat is missing.
+    """
+    keys = request_keys(repeated(requests), run.seed.model_seeds)
     by_request = enumerate(grouped(requests, _answers_or_failures(store, keys)))
     return {number: own for number, own in by_request if MISSING not in own}
 
 
 def _answers_or_failures(store: AnswerStore, keys: Sequence[bytes | None]) -> list[Any]:
-    """Returns the stored answers, and a `Failure` for each request that is known to have failed."""
+    """Returns the stored answer for each key, or a `Failure` if a failure is stored.
+
+    Keys without either, and keys that are None, get `MISSING`.
+    """
     return [
         Failure(reason) if given is MISSING and (reason := store.failure(key)) else given
         for key, given in zip(keys, store.find(keys), strict=True)
     ]
 
 
-def _not_found(name: str, asked: int, found: int, was_run: bool, folder: Path) -> str:
+def _missing_answers_message(name: str, total: int, found: int, was_run: bool, folder: Path) -> str:
+    """Returns the error message for a task with missing answers.
+
+    `total` and `found` are numbers of requests; `was_run` is whether the run included the task.
+    """
     if not was_run:
-        return f"{folder}: task {name!r} was not part of the run there; there are no answers."
+        return (
+            f"{folder}: task {name!r} was not part of the run there, so it has no stored answers."
+        )
     return (
-        f"{folder}: of {asked} requests of task {name!r}, {asked - found} have no stored "
-        f"answer. If the run was cut off, `lm-eval resume {folder}` asks for the rest; if "
-        "the task's data was changed since, score it with the data it was run on."
+        f"{folder}: of {total} requests of task {name!r}, {total - found} have no stored "
+        f"answer. If the run was interrupted, `lm-eval resume {folder}` gets the remaining "
+        "answers. If the task's data has changed since, score it with the original data."
     )
 
 
-# -- sample logs ------------------------------------------------------------------------------
+# -- answers from sample logs -----------------------------------------------------------------
 
 
-def _of_logs(path: Path, wanted: Changes) -> _Answered:
+def _load_from_logs(path: Path, wanted: Changes) -> _AnsweredTasks:
+    """Returns the tasks of sample logs, with documents, requests and answers from the logs.
+
+    Settings come from the results files beside the logs, where they exist. Logs a warning if a log
+    and its results file have different numbers of documents. Raises `OutputError` if there are no
+    logs, and `DataError` if a log has no valid answers for its task.
+    """
     logs = find_logs(path)
     if not logs:
         raise OutputError(
-            f"{path}: holds neither a run ({NAME} and its answers) nor sample logs "
-            "(samples_<task>_<time>.jsonl, which --log_samples writes)."
+            f"{path}: contains neither a run ({RECORD_FILE} and its answers) nor sample logs "
+            "(samples_<task>_<time>.jsonl, which --log_samples writes). Give the --output_path of "
+            "a run."
         )
     results = results_beside(logs)
     beside = next(iter(results.values()))
@@ -395,36 +507,41 @@ def _of_logs(path: Path, wanted: Changes) -> _Answered:
             settings[name] = config[name]
     settings["tasks"] = _names(logs, beside.get("group_subtasks") or {})
     run = _settings(settings, wanted, path)
-    recorded: dict[str, list[Recorded]] = {}
+    recorded: dict[str, list[RecordedDocument]] = {}
 
     def documents(name: str) -> list[Any]:
         return [one.doc for one in _log_of(name, logs, recorded)]
 
-    manager = TaskManager(include_path=run.include_path, metadata=run.metadata_of_tasks)
+    manager = TaskManager(include_path=run.include_path, metadata=run.task_metadata)
     loaded = manager.load(run.task_list, documents)
     prepare_tasks(run, loaded["tasks"])
     for name, task in loaded["tasks"].items():
-        told = _log_of(name, logs, recorded)
+        log = _log_of(name, logs, recorded)
         shots = (results[name].get("n-shot") or {}).get(name)
         if isinstance(shots, int):
             task.set_config("num_fewshot", shots)
-        asked = ((results[name].get("n-samples") or {}).get(name) or {}).get("effective")
-        if isinstance(asked, int) and asked != len(told):
+        expected = ((results[name].get("n-samples") or {}).get(name) or {}).get("effective")
+        if isinstance(expected, int) and expected != len(log):
             logger.warning(
-                "%s: holds %d documents; the results beside it are of %d.",
+                "%s: contains %d documents, but the results file beside it reports %d. The log may "
+                "be incomplete; its documents are scored.",
                 logs[name],
-                len(told),
-                asked,
+                len(log),
+                expected,
             )
-        task.set_requests(_requests(name, task, told, logs))
+        task.set_requests(_requests(name, task, log, logs))
     _change_tasks(loaded["tasks"], wanted)
     numbers = {name: [one.doc_id for one in recorded[name]] for name in loaded["tasks"]}
     used = {name: str(logs[name]) for name in loaded["tasks"] if name in logs}
-    return _Answered(run, loaded, numbers, origin={"samples": used})
+    return _AnsweredTasks(run, loaded, numbers, origin={"samples": used})
 
 
 def _names(logs: Mapping[str, Path], subtasks: Mapping[str, Sequence[str]]) -> list[str]:
-    """What to load: the groups whose tasks are all logged, and the tasks of none."""
+    """Returns the names to load: groups whose tasks all have logs, and the remaining tasks.
+
+    A group inside another one of these is left out. `subtasks` lists the members of each group, as
+    the results file has them.
+    """
 
     def below(name: str) -> set[str]:
         return (
@@ -440,31 +557,43 @@ def _names(logs: Mapping[str, Path], subtasks: Mapping[str, Sequence[str]]) -> l
 
 
 def _log_of(
-    name: str, logs: Mapping[str, Path], recorded: dict[str, list[Recorded]]
-) -> list[Recorded]:
+    name: str, logs: Mapping[str, Path], recorded: dict[str, list[RecordedDocument]]
+) -> list[RecordedDocument]:
+    """Returns the documents of a task's sample log; reads the file once and keeps it in `recorded`.
+
+    Raises `DataError` if the task has no log.
+    """
     if name not in recorded:
         if name not in logs:
-            raise DataError(f"task {name!r} has no sample log there; there are: {', '.join(logs)}.")
+            raise DataError(
+                f"there is no sample log of task {name!r}. There are logs of: {', '.join(logs)}. "
+                "Choose from these with --tasks."
+            )
         recorded[name] = read_log(logs[name])
     return recorded[name]
 
 
 def _requests(
-    name: str, task: Task, recorded: Sequence[Recorded], logs: Mapping[str, Path]
+    name: str, task: Task, recorded: Sequence[RecordedDocument], logs: Mapping[str, Path]
 ) -> list[Instance]:
-    """The requests as the log has them, with their answers."""
+    """Returns the requests of a task as its log records them, with their answers.
+
+    Their `doc_id` is the position of the document in the log, from 0. Raises `DataError` if the
+    answers do not fit the output type of the task.
+    """
     output = task.OUTPUT_TYPE
     kind = cast("RequestType", "loglikelihood" if output == "multiple_choice" else output)
     requests: list[Instance] = []
     for number, one in enumerate(recorded):
         try:
-            for idx, (asked, given) in enumerate(zip(one.arguments, one.resps, strict=True)):
+            for idx, (arguments, given) in enumerate(zip(one.arguments, one.resps, strict=True)):
                 answers = [read_answer(kind, answer) for answer in given]
                 about = (name, number, len(answers))
-                requests.append(Instance(kind, one.doc, asked, idx, about, resps=answers))
+                requests.append(Instance(kind, one.doc, arguments, idx, about, resps=answers))
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"{logs[name]}: document {one.doc_id}: its answers are none to {kind} ({error}); "
-                f"the output_type of task {name!r} is {output}."
+                f"{logs[name]}: document {one.doc_id}: its answers are not valid answers to "
+                f"{kind} requests ({error}). The output_type of task {name!r} is {output}; was the "
+                "log written with another version of the task?"
             ) from error
     return requests

@@ -1,4 +1,4 @@
-"""Answers become scores: filter them, then measure every document."""
+"""Turns answers into scores: applies the filter pipelines, then the metrics of each document."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from lm_eval.api.instance import Instance
+from lm_eval.api.instance import Completion, Failure, Instance
 from lm_eval.api.task import Task
 from lm_eval.engine.gc_pause import gc_paused
-from lm_eval.errors import EvalError, ModelError, also_known_as, whence
+from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause
 from lm_eval.filters.thinking import Thinking
 
 logger = logging.getLogger(__name__)
 
 
 class _Absent:
-    """Stands for the value of a metric that a document was not given."""
+    """The type of `ABSENT`, which marks that a document has no value for a metric."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -30,7 +30,11 @@ ABSENT = _Absent()
 
 @dataclass(frozen=True)
 class Measurement:
-    """One document under one filter pipeline: what was asked of it, and its metric values."""
+    """The requests and metric values of one document under one filter pipeline.
+
+    `doc_id` is the index of the document in the evaluated split; a metric without a value for the
+    document is not in `values`.
+    """
 
     doc_id: int
     pipeline: str
@@ -40,15 +44,26 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Column:
-    """The values of one metric under one pipeline, and the places of the documents they are of."""
+    """The values of one metric under one filter pipeline.
+
+    `positions` are the indices, in `TaskScores.doc_ids`, of the documents that have the values.
+    """
 
     values: list[Any]
-    places: Sequence[int]
+    positions: Sequence[int]
 
 
 @dataclass
 class TaskScores:
-    """One task's documents, in order, and a column of values a pipeline and metric."""
+    """The scores of a task, document by document.
+
+    Attributes:
+        task: the task.
+        doc_ids: the indices of the documents in the evaluated split.
+        requests: for each document, its requests.
+        pipelines: for each filter pipeline and metric, one value per document; `ABSENT` where the
+            document has none.
+    """
 
     task: Task
     doc_ids: list[int] = field(default_factory=list)
@@ -57,65 +72,108 @@ class TaskScores:
 
     @property
     def documents(self) -> int:
-        """How many documents were measured."""
+        """Number of scored documents."""
         return len(self.doc_ids)
 
     def columns(self) -> dict[tuple[str, str], Column]:
-        """All documents' values by `(metric, pipeline)`; documents without one are left out."""
+        """Returns the values by `(metric, pipeline)`, without documents that have none."""
         every = range(self.documents)
         columns: dict[tuple[str, str], Column] = {}
         for pipeline, metrics in self.pipelines.items():
             for metric, values in metrics.items():
-                places = [i for i in every if values[i] is not ABSENT]
-                whole = len(places) == len(values)
+                positions = [i for i in every if values[i] is not ABSENT]
+                whole = len(positions) == len(values)
                 columns[metric, pipeline] = Column(
-                    values if whole else [values[i] for i in places], every if whole else places
+                    values if whole else [values[i] for i in positions],
+                    every if whole else positions,
                 )
         return columns
 
     @property
     def measurements(self) -> Iterator[Measurement]:
-        """Pipeline by pipeline, each in document order."""
+        """Yields the measurements of all documents, one filter pipeline after the other."""
         for pipeline, metrics in self.pipelines.items():
             for i, (doc_id, requests) in enumerate(zip(self.doc_ids, self.requests, strict=True)):
                 values = {m: column[i] for m, column in metrics.items() if column[i] is not ABSENT}
                 yield Measurement(doc_id, pipeline, requests, values)
 
     def extraction_failed(self) -> dict[str, int]:
-        """How many documents each extracting pipeline found no answer in."""
-        return {
-            name: sum(any(name in r.extraction_failed for r in asked) for asked in self.requests)
-            for name in self.task.extracting_pipelines()
-        }
+        """Returns for each filter pipeline the number of documents in which it found no answer.
+
+        A document counts if this is so for any of its requests. Contains every pipeline with an
+        extracting filter, and those that returned `NotFound`.
+        """
+        counts = dict.fromkeys(self.task.extracting_pipelines(), 0)
+        for requests in self.requests:
+            for name in {name for request in requests for name in request.extraction_failed}:
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def length_stopped(self) -> int | None:
+        """Returns the number of answers that were cut off at the maximum length.
+
+        None if the model did not report why its answers ended (`Completion.finish_reason`).
+        """
+        reasons = [
+            answer.finish_reason
+            for requests in self.requests
+            for request in requests
+            for answer in request.resps
+            if isinstance(answer, Completion)
+        ]
+        known = [reason for reason in reasons if reason is not None]
+        return known.count("length") if known else None
+
+    def empty_answers(self) -> int:
+        """Returns the number of generated answers that are empty."""
+        return sum(
+            1
+            for requests in self.requests
+            for request in requests
+            for answer in request.resps
+            if isinstance(answer, str) and not answer
+        )
 
     def clusters(self, column: str) -> list[Hashable]:
-        """What each document shares with others that err together."""
+        """Returns the cluster of each document, for clustered standard errors.
+
+        Documents with the same value in `column` belong to one cluster. A value that is not
+        hashable, such as a list, is replaced by its `repr`. Raises `EvalError` if a cluster cannot
+        be read.
+        """
         try:
-            shared = [self.task.cluster_of(asked[0].doc, column) for asked in self.requests]
+            shared = [self.task.cluster_of(requests[0].doc, column) for requests in self.requests]
             return [one if isinstance(one, Hashable) else repr(one) for one in shared]
         except Exception as error:
             what = f"task {self.task.task_name!r}: reading its clusters ({column!r})"
-            raise failed(what, error) from error
+            raise third_party_error(what, error) from error
 
 
 def score(
     task: Task, doc_ids: Sequence[int] | None = None, think_end_token: Any = None
 ) -> TaskScores:
-    """Score every document of a task under each of its filter pipelines.
+    """Filters the answers of a task and returns its scores under each filter pipeline.
 
-    `doc_ids` are the true numbers of the documents where only some were chosen; the token that
-    ends the model's thinking is used where the task does not name one.
+    Logs a warning if gold answers are none of the choices. Raises an `EvalError` if a filter or a
+    metric fails; it names the task and, where known, the document.
+
+    Args:
+        task: the task, whose requests have answers; it must have at least one.
+        doc_ids: the indices of the evaluated documents in the split; None if they are the first.
+        think_end_token: the token that ends the model's thinking text, which is removed; used if
+            the task does not set one.
     """
     with gc_paused():
         _filter(task, think_end_token)
-        asked = _by_document(task.instances)
-    numbers = [doc_ids[i] if doc_ids else i for i in asked]
-    scores = TaskScores(task, numbers, list(asked.values()))
+        requests_by_doc = _by_document(task.instances)
+    numbers = [doc_ids[i] if doc_ids else i for i in requests_by_doc]
+    scores = TaskScores(task, numbers, list(requests_by_doc.values()))
     for pipeline in task.instances[0].filtered_resps:
         scores.pipelines[pipeline] = _measure(task, pipeline, numbers, scores.requests)
     if task.gold_missing:
         logger.warning(
-            "%s: the gold answer of %d documents is none of their choices; they count as wrong.",
+            "%s: the gold answer of %d documents is none of their choices; they count as wrong. "
+            "Check doc_to_target and doc_to_choice of the task.",
             task.task_name,
             task.gold_missing,
         )
@@ -123,9 +181,10 @@ def score(
 
 
 def answered(tasks: Mapping[str, Task]) -> dict[str, Task]:
-    """Returns the tasks without the documents that have a request which got no answer.
+    """Returns the tasks without the documents that have an unanswered (failed) request.
 
-    A task with no other documents is left out; raises if that holds for all of them.
+    Logs a warning for each task that loses documents. A task that loses all is left out; raises
+    `ModelError` if no task is left.
     """
     found = {}
     for name, task in tasks.items():
@@ -133,77 +192,132 @@ def answered(tasks: Mapping[str, Task]) -> dict[str, Task]:
         left = [r for r in task.instances if r.doc_id not in failed] if failed else task.instances
         if failed:
             what = f"{len(failed)} of its documents" if left else "all of its documents"
-            logger.warning("%s: %s got no answer and are left out of the scores.", name, what)
+            logger.warning(
+                "%s: %s got no answer and are left out of the scores, because requests failed. If "
+                "the run has an output_path, running it again sends these requests again.",
+                name,
+                what,
+            )
         if left:
             found[name] = task.with_requests(left) if failed else task
     if not found:
-        raise ModelError(f"the model answered no document of {', '.join(tasks)}.")
+        raise ModelError(
+            f"the model answered no document of {', '.join(tasks)}, because requests of every "
+            "document failed, so there is nothing to score."
+        )
+    return found
+
+
+def unanswered_documents(
+    tasks: Mapping[str, Task], chosen: Mapping[str, Sequence[int]]
+) -> dict[str, dict[str, str]]:
+    """Returns for each task the documents with a failed request, and why it failed.
+
+    Documents are named by their number in the dataset, as text. `chosen` are the numbers of the
+    evaluated documents, for tasks of which only some are. Tasks without such documents are left
+    out.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for name, task in tasks.items():
+        numbers = chosen.get(name)
+        for request in task.instances:
+            if request.failed:
+                place = request.doc_id or 0
+                number = str(numbers[place] if numbers else place)
+                reasons = [one.reason for one in request.resps if isinstance(one, Failure)]
+                found.setdefault(name, {}).setdefault(number, reasons[0])
     return found
 
 
 def _filter(task: Task, think_end_token: Any) -> None:
+    """Removes thinking text from the answers, and applies the filter pipelines of the task.
+
+    `think_end_token` ends the thinking text, unless the task sets another. Raises an `EvalError`
+    that names the task if that fails.
+    """
     own = task.get_config("think_end_token"), task.get_config("think_tags")
     thinking = Thinking.parse(own[0] or think_end_token, own[1])
     try:
         if thinking is not None:
-            thinking.cut(task.instances)
+            thinking.split_instances(task.instances)
         task.apply_filters()
     except EvalError as error:
-        raise type(error)(f"task {task.task_name!r}: {error}") from error
+        message = f"task {task.task_name!r}: filtering its answers failed: {error}"
+        raise type(error)(message) from error
     except Exception as error:
-        raise failed(f"task {task.task_name!r}: filtering its answers", error) from error
+        raise third_party_error(f"task {task.task_name!r}: filtering its answers", error) from error
 
 
 def _measure(
-    task: Task, pipeline: str, numbers: Sequence[int], asked: Sequence[Sequence[Instance]]
+    task: Task,
+    pipeline: str,
+    numbers: Sequence[int],
+    requests_by_doc: Sequence[Sequence[Instance]],
 ) -> dict[str, list[Any]]:
-    """One pipeline's columns: all documents at once where the task can, else one by one."""
+    """Returns for each metric its values under one filter pipeline, one per document.
+
+    Scores all documents at once if the task supports it, otherwise one by one; a value that a
+    document does not have is then `ABSENT`. `numbers` are those of the documents, for messages.
+    Raises an `EvalError` that names the task, and the document if they are scored one by one.
+    """
     task.begin_scoring()
     try:
         with gc_paused():
-            at_once = task.score_documents(pipeline, asked)
+            columns = task.score_documents(pipeline, requests_by_doc)
     except EvalError as error:
-        raise type(error)(f"task {task.task_name!r}: {error}") from error
+        message = f"task {task.task_name!r}: scoring its documents failed: {error}"
+        raise type(error)(message) from error
     except Exception as error:
-        raise failed(f"task {task.task_name!r}: scoring its documents", error) from error
-    if at_once is not None:
-        return at_once
-    columns: dict[str, list[Any]] = {}
-    for place, (number, requests) in enumerate(zip(numbers, asked, strict=True)):
+        raise third_party_error(f"task {task.task_name!r}: scoring its documents", error) from error
+    if columns is not None:
+        return columns
+    columns = {}
+    for position, (number, requests) in enumerate(zip(numbers, requests_by_doc, strict=True)):
         answers = [request.filtered_resps[pipeline] for request in requests]
         try:
             values = task.score_document(pipeline, requests[0].doc, answers, _tokens(requests))
         except EvalError as error:
-            raise type(error)(f"task {task.task_name!r}, document {number}: {error}") from error
+            message = f"task {task.task_name!r}, document {number}: scoring it failed: {error}"
+            raise type(error)(message) from error
         except Exception as error:
             what = f"task {task.task_name!r}, document {number}: scoring it"
-            raise failed(what, error) from error
-        _add_row(columns, values, place)
+            raise third_party_error(what, error) from error
+        _add_row(columns, values, position)
     return columns
 
 
 def _tokens(requests: Sequence[Instance]) -> list[int] | None:
-    """The lengths of what was asked for, in tokens, where they were counted."""
+    """Returns the lengths of the continuations in tokens; None if any of them was not counted."""
     counts = [request.tokens for request in requests if request.tokens is not None]
     return counts if len(counts) == len(requests) else None
 
 
-def _add_row(columns: dict[str, list[Any]], values: Mapping[str, Any], place: int) -> None:
+def _add_row(columns: dict[str, list[Any]], values: Mapping[str, Any], position: int) -> None:
+    """Appends the values of the document at index `position`; adds `ABSENT` where it has none.
+
+    A metric that occurs for the first time gets `ABSENT` for all documents before.
+    """
     for metric, value in values.items():
-        columns.setdefault(metric, [ABSENT] * place).append(value)
+        columns.setdefault(metric, [ABSENT] * position).append(value)
     if len(values) < len(columns):
         for column in columns.values():
-            if len(column) == place:
+            if len(column) == position:
                 column.append(ABSENT)
 
 
-def failed(what: str, error: Exception) -> EvalError:
-    """An error in somebody's own function, told with the place it was called for."""
-    return also_known_as(EvalError(f"{what} failed: {whence(error)}"), error)
+def third_party_error(what: str, error: Exception) -> EvalError:
+    """Returns the error to raise when third-party code failed while doing `what`.
+
+    It is an `EvalError` that also has the type of the original error.
+    """
+    return as_original_type(EvalError(f"{what} failed: {describe_cause(error)}"), error)
 
 
 def _by_document(instances: Sequence[Instance]) -> dict[int, list[Instance]]:
-    """Requests by document, in the order of their choices."""
+    """Returns the requests of each document, by its number, in the order of their `idx`.
+
+    The number is `doc_id`, where None counts as 0.
+    """
     documents: dict[int, list[Instance]] = defaultdict(list)
     for instance in instances:
         documents[instance.doc_id or 0].append(instance)

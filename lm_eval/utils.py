@@ -1,4 +1,4 @@
-"""A window: helpers that task folders, model classes and scripts import from here."""
+"""Re-exports helpers that task code, model classes and scripts import from here."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from lm_eval.models.batching import Reorderer as Reorderer
     from lm_eval.models.conventions import get_rolling_token_windows as get_rolling_token_windows
     from lm_eval.models.conventions import make_disjoint_window as make_disjoint_window
+    from lm_eval.models.remote_tokenizer import RemoteTokenizer as RemoteTokenizer
+    from lm_eval.models.remote_tokenizer import (
+        check_remote_tokenizer_support as check_remote_tokenizer_support,
+    )
     from lm_eval.prompts.template import apply_template as apply_template
     from lm_eval.prompts.template import env as env
     from lm_eval.prompts.template import regex_replace as regex_replace
     from lm_eval.prompts.text import general_detokenize as general_detokenize
     from lm_eval.results.names import sanitize_model_name as sanitize_model_name
-    from lm_eval.results.serialise import handle_non_serializable as handle_non_serializable
-    from lm_eval.results.serialise import hash_string as hash_string
-    from lm_eval.results.serialise import sanitize_list as sanitize_list
+    from lm_eval.results.serialize import handle_non_serializable as handle_non_serializable
+    from lm_eval.results.serialize import hash_string as hash_string
+    from lm_eval.results.serialize import sanitize_list as sanitize_list
     from lm_eval.results.table import make_table as make_table
     from lm_eval.tasks.manager import pattern_match as pattern_match
 
@@ -34,25 +38,31 @@ eval_logger = logging.getLogger("lm_eval")
 
 
 def positional_deprecated(fn: Callable[P, R]) -> Callable[P, R]:
-    """What older task classes put on functions that they want called by keyword; nothing more."""
+    """Returns the function unchanged.
+
+    In the published harness this decorator warns about positional arguments; older task classes
+    use it.
+    """
     return fn
 
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "RemoteTokenizer": "lm_eval.models.remote_tokenizer",
         "Reorderer": "lm_eval.models.batching",
         "apply_template": "lm_eval.prompts.template",
+        "check_remote_tokenizer_support": "lm_eval.models.remote_tokenizer",
         "env": "lm_eval.prompts.template",
         "general_detokenize": "lm_eval.prompts.text",
         "get_rolling_token_windows": "lm_eval.models.conventions",
-        "handle_non_serializable": "lm_eval.results.serialise",
-        "hash_string": "lm_eval.results.serialise",
+        "handle_non_serializable": "lm_eval.results.serialize",
+        "hash_string": "lm_eval.results.serialize",
         "make_disjoint_window": "lm_eval.models.conventions",
         "make_table": "lm_eval.results.table",
         "pattern_match": "lm_eval.tasks.manager",
         "regex_replace": "lm_eval.prompts.template",
-        "sanitize_list": "lm_eval.results.serialise",
+        "sanitize_list": "lm_eval.results.serialize",
         "sanitize_model_name": "lm_eval.results.names",
         "setup_logging": "lm_eval.logs",
         "simple_parse_args_string": "lm_eval.config.arguments",

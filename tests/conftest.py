@@ -1,4 +1,4 @@
-"""What many tests share: small task folders, and runs of the command line."""
+"""Fixtures that many tests share: small task folders, and calls of the command line."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-# Tests ask no hub, whatever a data set is called.
+# Tests never contact the hub, whatever the name of a dataset.
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
-# Nor do they see what packs a user of this machine has added.
+# Tests do not see the packs that the user of this machine has added.
 os.environ["LMEVAL_PACKS_DIR"] = os.devnull
 
 
 @pytest.fixture(autouse=True)
-def _logs_are_heard() -> None:
-    """The command line takes the log into its own hands; a test after it wants it back."""
+def _reset_logging() -> None:
+    """Removes the logging handlers that the command line may have installed in an earlier test."""
     logger = logging.getLogger("lm_eval")
     logger.handlers, logger.propagate = [], True
     logger.setLevel(logging.NOTSET)
 
 
 class Folder:
-    """A task folder under construction."""
+    """A task folder that a test fills with files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture
 def colours(folder: Folder) -> Folder:
-    """A folder with one multiple-choice task, `colours`, of six documents."""
+    """Returns a folder with one multiple-choice task, `colours`, of six documents."""
     folder.rows(
         "colours.jsonl",
         [
@@ -89,7 +89,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def lm_eval_command(tmp_path: Path) -> Command:
-    """Run `python -m lm_eval …` in an empty folder."""
+    """Returns a function that runs `python -m lm_eval …` in an empty folder."""
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
 

@@ -1,4 +1,4 @@
-"""A hub of one data set on this machine, so that the way to the real one is walked in tests."""
+"""A local HTTP server that imitates the Hugging Face hub with one dataset, for tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ configs:
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """What the hub answers: `org/things` is there, `org/gated` is gated, all else is not."""
+    """The request handler: `org/things` exists, `org/gated` is gated, nothing else exists."""
 
     files: dict[str, bytes]
 
@@ -63,7 +63,7 @@ class _Answers(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Logs nothing."""
 
 
 def _digest(content: bytes) -> str:
@@ -72,7 +72,7 @@ def _digest(content: bytes) -> str:
 
 @contextmanager
 def fake_hub(parquet: Path) -> Iterator[str]:
-    """The address of a hub whose `org/things` has one split, `test`, of the rows given."""
+    """Yields the URL of a hub whose dataset `org/things` has one split, `test`: `parquet`."""
     files = {"README.md": CARD, "test.parquet": parquet.read_bytes()}
     handler = type("Answers", (_Answers,), {"files": files})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""What a task asks of its first documents, and a hash of it to tell when that changes."""
+"""The requests of a task's first documents, and a hash that changes when they change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOTS = 2
 
 @dataclass(frozen=True)
 class Asked:
-    """One document: its question alone, its prompt with examples, and the requests without."""
+    """One document: its question, its prompts without and with examples, and its requests."""
 
     doc: Any
     question: Any
@@ -24,7 +24,7 @@ class Asked:
 
 
 def shots_of(task: Any) -> int:
-    """Tasks that fix their examples at none get none; whole texts are scored without any."""
+    """Returns the number of examples: 0 for zero-shot tasks and perplexity, else `SHOTS`."""
     without = task.config.num_fewshot == 0 or task.OUTPUT_TYPE == "loglikelihood_rolling"
     return 0 if without else SHOTS
 
@@ -48,7 +48,7 @@ def _plain(argument: Any) -> Any:
 
 
 def prompt_hash(asked: list[Asked]) -> str:
-    """Of every request of the documents, and of their prompts with examples."""
+    """Returns a hash of all requests of the documents and of their prompts with examples."""
     everything = [[item.arguments, item.with_examples] for item in asked]
     text = json.dumps(everything, ensure_ascii=False, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""Rows of our own making, in the shape of data sets that the tests have no copy of.
+"""Generated rows in the format of datasets that the tests have no copy of.
 
-`ROWS` names for each data set the columns of a row and what they hold. `write_mirror` lays rows
-out as a mirror of the hub, which `--data_dir` (and the published harness's mirror) reads.
+`ROWS` maps each dataset to its columns and what they contain. `write_mirror` writes rows as a
+mirror of the hub, which `--data_dir` (and the published harness's mirror) reads.
 """
 
 from __future__ import annotations
@@ -386,14 +386,14 @@ _CATEGORIES = {
 
 
 def maker(path: str, config: str) -> Make | None:
-    """What makes rows of a data set; the longest name that fits."""
+    """Returns the generator of a dataset's rows, by the longest matching name; None without one."""
     full = f"{path}/{config}"
     fitting = [name for name in ROWS if full.startswith(name)]
     return ROWS[max(fitting, key=len)] if fitting else None
 
 
 def rows_of(path: str, config: str, split: str) -> list[dict[str, Any]]:
-    """The same rows in every run, and others for every split."""
+    """Returns rows that are the same in every run and different for every split."""
     make = maker(path, config)
     assert make is not None, f"{path}: describe its rows in tests/library_rows.py"
     lots = random.Random(f"{path} {split}")
@@ -404,7 +404,7 @@ def rows_of(path: str, config: str, split: str) -> list[dict[str, Any]]:
 
 
 def write_mirror(folder: Path, wanted: Iterable[tuple[str, str, str]]) -> None:
-    """Write splits `(path, config, split)` as Parquet files, the way a mirror lays them out."""
+    """Writes splits `(path, config, split)` as Parquet files in the layout of a mirror."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Every task of the library, and the documents that the tests give it."""
+"""The tasks of the library, and the documents with which the tests build them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class Source:
-    """A data set as a task names it."""
+    """A dataset, its configuration and splits, as set in a task file."""
 
     path: str
     config: str
@@ -58,14 +58,14 @@ def manager() -> TaskManager:
 
 @functools.cache
 def task_files() -> dict[str, Path]:
-    """The file of every task in the library, by name."""
+    """Returns the file of every task in the library, by name."""
     kinds = (Kind.TASK, Kind.PY_TASK)
     index = manager().task_index
     return {name: Path(e.path) for name, e in sorted(index.items()) if e.kind in kinds and e.path}
 
 
 def source_of(name: str) -> Source | None:
-    """Where a task's documents come from; None where files in its folder hold them."""
+    """Returns the dataset of a task; None if its documents are files in its folder."""
     if name in CLASSES:
         return Source(*CLASSES[name], splits=("train", "validation"))
     values = load_yaml(task_files()[name], resolve_func=False)
@@ -78,7 +78,7 @@ def source_of(name: str) -> Source | None:
 
 @functools.cache
 def generated_mirror() -> Path:
-    """A mirror of rows that we made, for all data sets that we have no copy of."""
+    """Returns the folder of a mirror with generated rows for all datasets without a copy."""
     folder = Path(tempfile.mkdtemp(prefix="generated-rows-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     sources = [source for name in task_files() if (source := source_of(name)) is not None]
@@ -92,14 +92,14 @@ def generated_mirror() -> Path:
 
 
 def data_for(name: str) -> AbstractContextManager[Any]:
-    """The data that a task is to be built with: made by us, or else the mirror's."""
+    """Returns a context that selects a task's data: generated rows, or else the mirror."""
     source = source_of(name)
     generated = source is None or source.is_generated
     return mirror_at(generated_mirror() if generated else MIRROR)
 
 
 def overrides_for(name: str) -> dict[str, Any]:
-    """Tasks that pick files of a data set are given ours."""
+    """Returns settings that replace the data files that a task names by generated ones."""
     if name.startswith("arithmetic_"):
         file = str(generated_mirror() / "arithmetic.jsonl")
         return {"dataset_kwargs": {"data_files": {"validation": file}}}

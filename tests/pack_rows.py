@@ -1,9 +1,9 @@
-r"""Rows of our own making for families that the published harness has and the library has not.
+r"""Generated rows for benchmarks that the published harness has and our library does not have.
 
-`FAMILIES` names, by the folder of a family, what to run of it and the data sets that are read.
-`write_rows` lays all of them out as a mirror of the hub, which `--data_dir` reads.
+`FAMILIES` maps the folder of a benchmark to the tasks to run and the datasets that they read.
+`write_rows` writes all rows as a mirror of the hub, which `--data_dir` reads.
 
-What the published harness asks and scores on these rows is kept in `tests/parity`:
+The requests and scores of the published harness on these rows are stored in `tests/parity`:
 
     python -m tests.pack_rows FOLDER      # writes FOLDER/rows and FOLDER/cases.json
     MIRROR=FOLDER/rows PUBLISHED_VENV/bin/python ../shared/parity/record.py \
@@ -40,7 +40,7 @@ COUNT = 10
 
 @dataclass(frozen=True)
 class Data:
-    """A data set, one `config` of it or several alike, and what makes a row."""
+    """A dataset, one or several configurations of it, and the function that makes a row."""
 
     path: str
     configs: tuple[str, ...]
@@ -50,10 +50,10 @@ class Data:
 
 @dataclass(frozen=True)
 class Family:
-    """What is run of a family: tasks, groups and tags by name; and what they read.
+    """The tasks, groups and tags of a benchmark that are run, and the datasets that they read.
 
-    Examples are shown (`shots`) where they are not taken from the questions themselves: the
-    published harness then may show a question its own answer, and the two differ as meant.
+    `shots` is the number of few-shot examples. It is 0 where examples come from the test split: the
+    published harness may then show a question its own answer, and ours does not.
     """
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Family:
 
     @property
     def case(self) -> dict[str, Any]:
-        """How it is run, in the words of `simple_evaluate`."""
+        """The arguments of `simple_evaluate` for this benchmark."""
         shots = {"num_fewshot": self.shots} if self.shots else {}
         return {"tasks": list(self.names), **shots}
 
@@ -407,7 +407,7 @@ FAMILIES = {
 
 
 def rows_of(data: Data, config: str, split: str) -> list[dict[str, Any]]:
-    """The same rows in every run, others for every config and split."""
+    """Returns rows that are the same in every run and different for every config and split."""
     lots = random.Random(f"{data.path} {config} {split}")
     if "UncheatableEval" in data.path:
         return [{**data.make(lots), "category": kind} for kind in _KINDS_OF_TEXT]
@@ -415,7 +415,7 @@ def rows_of(data: Data, config: str, split: str) -> list[dict[str, Any]]:
 
 
 def write_rows(folder: Path) -> None:
-    """Every family's rows as Parquet files, the way a mirror lays them out."""
+    """Writes the rows of all benchmarks as Parquet files in the layout of a mirror."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

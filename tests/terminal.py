@@ -1,4 +1,4 @@
-"""Run a script on a pseudo-terminal, and see what a person would have seen."""
+"""Runs a script on a pseudo-terminal and returns what a user would see."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pathlib import Path
 
 @dataclass
 class Seen:
-    """What a script has written to its terminal, and how it ended."""
+    """The output of a script on its terminal, and its exit code."""
 
     output: str
     code: int
 
     @property
     def drawings(self) -> list[str]:
-        """Each text that stood on a line at some time, in order."""
+        """Returns each text that was visible on a line at some time, in order."""
         parts = re.split(r"[\r\n]+", self.output.replace("\x1b[A", ""))
         return [part.rstrip() for part in parts if part.strip()]
 
     @property
     def screen(self) -> list[str]:
-        """The lines that are left on the terminal."""
+        """Returns the lines that are on the terminal at the end."""
         rows: list[list[str]] = [[]]
         row = column = 0
         for part in re.findall(r"\x1b\[A|\r|\n|[^\r\n\x1b]", self.output):
@@ -53,7 +53,7 @@ class Seen:
 def on_terminal(
     code: str, folder: Path, interrupt_at: str | None = None, **environment: str
 ) -> Seen:
-    """Run Python code on a terminal of 100 columns; press Ctrl-C when a text appears."""
+    """Runs Python code on a terminal of 100 columns; sends Ctrl-C when `interrupt_at` appears."""
     script = folder / "script.py"
     script.write_text(code, encoding="utf-8")
     master, slave = pty.openpty()

@@ -1,4 +1,4 @@
-"""Every mistake gets one clear line and exit code 2, and leaves nothing half-written."""
+"""Tests that every mistake gives a one-line error and exit code 2, and leaves no partial files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOOD = ("run", "--model", "dummy", "--tasks", "demo_choice", "--limit", "2")
 
 
 def refused(command: Command, *words: str | Path) -> str:
-    """Run a command that must fail politely, and give its message."""
+    """Runs a command that must fail with exit code 2; returns its error message."""
     done = command(*words)
     assert done.returncode == 2, done.stderr
     *warnings, last = done.stderr.strip().splitlines()
@@ -71,10 +71,10 @@ def test_misspelt_model_argument_offers_the_nearest(lm_eval_command: Command) ->
         ("--samples", '{"demo_choise": [0]}', "'demo_choise' is none of the tasks"),
         ("--tasks", "demo_choice@", "no task, group or tag 'demo_choice@'"),
         ("--tasks", "demo_choice@mcqa@cloze", "no task, group or tag"),
-        ("--num_fewshot", "-1", "num_fewshot must not be negative"),
+        ("--num_fewshot", "-1", "num_fewshot must be 0 or more, not -1"),
         ("--batch_size", "0", "batch_size must be 1 or more"),
         ("--batch_size", "many", "'auto' or a number"),
-        ("--seed", "1,2", "seed takes one number, or four"),
+        ("--seed", "1,2", "seed must be one number, or four"),
         ("--seed", "soon", "neither a number nor None"),
         ("--model_args", "pretrained", "not of the form key=value"),
         ("--gen_kwargs", "{broken", "not a JSON object"),
@@ -113,7 +113,7 @@ def test_what_is_misspelt_or_missing_is_offered(
 
 def test_samples_and_limit_exclude_each_other(lm_eval_command: Command) -> None:
     message = refused(lm_eval_command, *GOOD, "--samples", '{"demo_choice": [1]}')
-    assert "exclude each other" in message
+    assert "cannot be combined" in message
 
 
 def test_samples_beyond_the_documents_are_named(lm_eval_command: Command) -> None:
@@ -178,7 +178,7 @@ def test_a_chat_template_the_model_has_not_is_explained(lm_eval_command: Command
     [
         ("task: t\n  dataset_path: [", "not valid YAML"),
         ("task: t\ninclude: gone.yaml\n", "there is no file"),
-        ("task: t\ninclude: t.yaml\n", "in a circle"),
+        ("task: t\ninclude: t.yaml\n", "in a cycle"),
         ("- task\n", "expected `key: value` lines"),
         ("note: nothing here\n", "defines no task or group"),
         ("task: t\noutput_type: guess\n", "output_type must be one of"),
@@ -187,7 +187,7 @@ def test_a_chat_template_the_model_has_not_is_explained(lm_eval_command: Command
         ("task: t\nmetric_list: [{aggregation: mean}]\n", "needs a `metric`"),
         ("task: t\nfilter_list: [{name: x}]\n", "needs a `name` and a list"),
         ("task: t\nfewshot_config: {sampl: x}\n", "unknown key 'sampl' in fewshot_config"),
-        ("task: t\n", "names no data set"),
+        ("task: t\n", "names no dataset"),
         (
             "task: t\ndataset_path: json\ndataset_kwargs: {data_files: {test: gone.jsonl}}\n"
             "test_split: test\n",
@@ -205,7 +205,7 @@ def test_a_bad_task_file_is_explained(
 
 
 def variant(colours: Folder, old: str, new: str) -> Path:
-    """The colours task with one thing about it changed."""
+    """Writes a variant of the task `colours` with one setting changed."""
     text = (colours.path / "colours.yaml").read_text()
     assert old in text
     return colours.write("variant.yaml", text.replace(old, new))
@@ -235,25 +235,29 @@ def boom2(resps, docs): raise ValueError("two\\nlines")
             "beyond\n",
             "document 4: the gold answer is number 7, but there are 2 choices",
         ),
-        ("doc_to_choice: colours", "doc_to_choice: gone", "document 3: doc_to_choice gave nothing"),
+        (
+            "doc_to_choice: colours",
+            "doc_to_choice: gone",
+            "document 3: doc_to_choice returned no choices",
+        ),
         ("metadata:", "num_fewshot: -1\nmetadata:", "num_fewshot must be 0 or more"),
         ("metadata:", "repeats: 0\nmetadata:", "repeats must be 1 or more"),
         ('doc_to_text: "Of', "doc_to_text: !function f.text #", "document 4: making its prompt"),
         ('doc_to_text: "Of', "doc_to_text: !function f.leave #", "SystemExit"),
         ("metadata:", "process_results: !function f.score\nmetadata:", "document 1: scoring it"),
         ("metric: acc", "metric: acc\n    aggregation: !function f.boom", "aggregating acc failed"),
-        ("metric: acc", "metric: acc\n    aggregation: !function f.none", "returned nothing"),
+        ("metric: acc", "metric: acc\n    aggregation: !function f.none", "returned None; it must"),
         ("metadata:", f"{FILTERS}metadata:", "two pipelines are called 'a'"),
         ("metadata:", f"{BROKEN}metadata:", "filter 'regex' of pipeline 'a'"),
         ("metadata:", f"{FAILING}metadata:", "filtering its answers failed: ValueError: two lines"),
         ("{{thing}}", "{{thng}}", "yaml:8: task 'colours', document 0: 'thng' is undefined"),
         ("{{thing}}", "\\n{{thng}}", "in line 2 of the template"),
-        ("{{thing}}", "{{thing", "template line 1"),
-        ("{{thing}}", "{{thing.__class__.__mro__}}", "what it may not have"),
+        ("{{thing}}", "{{thing", "has a syntax error in line 1"),
+        ("{{thing}}", "{{thing.__class__.__mro__}}", "accesses something that is not allowed"),
         ("test_split: test", "test_split: tset", "no split 'tset'"),
-        ("doc_to_choice: colours", "doc_to_choice: thing", "not a list"),
+        ("doc_to_choice: colours", "doc_to_choice: thing", "it must return a list"),
         ("doc_to_choice: colours", "doc_to_choice: colors", "Did you mean 'colours'? The columns"),
-        ("doc_to_choice: colours", 'doc_to_choice: "{{thing}}"', "should spell a Python list"),
+        ("doc_to_choice: colours", 'doc_to_choice: "{{thing}}"', "must render as a Python list"),
         ("data_files:\n    test: colours.jsonl", "data_files: {test: bad.jsonl}", "bad.jsonl:2"),
         ("metric_list:", "num_fewshot: 6\nmetric_list:", "few-shot examples are needed"),
     ],
@@ -322,13 +326,13 @@ def test_a_model_that_cannot_be_made_is_named(lm_eval_command: Command) -> None:
         "--model_args",
         "pretrained=nowhere",
     )
-    assert "the model 'demo' could not be made" in refused(lm_eval_command, *words)
+    assert "the model 'demo' could not be created" in refused(lm_eval_command, *words)
 
 
 def test_a_misspelt_generation_setting_of_a_task_is_doubted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Not refused: a backend of somebody's may know it."""
+    """It is a warning, not an error: a third-party backend may know the setting."""
     TaskConfig(task="t", generation_kwargs={"max_gen_tok": 3, "until": ["x"]})
     assert "Did you mean 'max_gen_toks'?" in caplog.text
 
@@ -343,8 +347,8 @@ def test_generation_settings_a_model_cannot_use_are_named(lm_eval_command: Comma
     ("answers", "said"),
     [
         (None, "must return a list"),
-        ([None] * 12, "answered None to a request of task 'colours', document 0"),
-        ([(float("nan"), False)] * 12, "answered \\(nan, False\\)"),
+        ([None] * 12, "returned None for a request of task 'colours', document 0"),
+        ([(float("nan"), False)] * 12, "returned \\(nan, False\\)"),
     ],
 )
 def test_answers_of_the_wrong_shape_are_named(colours: Folder, answers: object, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Names are found fast, changes are noticed, code stays unrun, mistakes are explained."""
+"""Tests the task index: lookup, detection of changes, no execution of code, clear errors."""
 
 from __future__ import annotations
 
@@ -277,16 +277,16 @@ def test_ls_shows_which_tasks_a_mirror_can_serve(lm_eval_command: Command, folde
     names, note = listed("tasks")
     assert names == ["fitted", "whole", "some", "has_it"]
     total = len(json.loads(lm_eval_command("ls", "subtasks", "--json", *where[:2]).stdout))
-    assert f"1 of {total} tasks can be served from {folder.path / 'mirror'}; " in note
-    assert "load their documents by code, which is not run here" in note
+    assert f"1 of {total} tasks have their datasets in {folder.path / 'mirror'}; " in note
+    assert "load their documents with their own code, which `ls` does not run" in note
     assert listed("groups")[0] == ["fitted", "whole"]
     assert listed("tasks", "other_") == (
         [],
-        f"0 of 3 tasks can be served from {folder.path / 'mirror'}.",
+        f"0 of 3 tasks have their datasets in {folder.path / 'mirror'}.",
     )
     done = lm_eval_command("ls", "tasks", "has_it", "--json", *where)
     assert [entry["name"] for entry in json.loads(done.stdout)] == ["has_it"]
-    assert "1 of 1 tasks can be served" in done.stderr
+    assert "1 of 1 tasks have their datasets in" in done.stderr
     assert not witness.exists()
     nowhere = lm_eval_command("ls", "tasks", "--data_dir", folder.path / "nowhere")
     assert (nowhere.returncode, "does not exist" in nowhere.stderr) == (2, True)
@@ -317,8 +317,8 @@ def test_a_key_given_twice_is_told(colours: Folder, caplog: pytest.LogCaptureFix
     twice = colours.write("twice.yaml", f"num_fewshot: 1\n{text}num_fewshot: 2\n")
     assert load_yaml_file(twice).values["num_fewshot"] == 2
     line = text.count("\n") + 2
-    assert f"{twice}:{line}: `num_fewshot` is given a second time" in caplog.text
-    assert "line 1 says has no effect" in caplog.text
+    assert f"{twice}:{line}: the key `num_fewshot` occurs a second time" in caplog.text
+    assert "its value in line 1 is ignored" in caplog.text
 
 
 def test_validate_accepts_the_library(lm_eval_command: Command) -> None:
@@ -389,7 +389,7 @@ MISTAKES = [
     ("t.yaml", "task: t\n\tx: 1\n", 2, "not valid YAML"),
     ("t.yaml", "task: 'open\n", None, "not valid YAML"),
     ("t.yaml", "+include: gone.yaml\n", 11, "there is no file"),
-    ("t.yaml", "+include: u.yaml\n", None, "in a circle"),
+    ("t.yaml", "+include: u.yaml\n", None, "in a cycle"),
     ("t.yaml", "+doc_to_txt: q\n", 11, "unknown key 'doc_to_txt'. Did you mean 'doc_to_text'"),
     ("t.yaml", "+output_type: guess\n", 11, "output_type must be one of"),
     ("t.yaml", "+repeats: [3]\n", 11, "repeats must be a number"),
@@ -397,7 +397,7 @@ MISTAKES = [
     ("t.yaml", "+unsafe_code: perhaps\n", 11, "unsafe_code must be true or false"),
     ("t.yaml", "+metric_list: acc\n", 11, "metric_list must be a list"),
     ("t.yaml", "+metric_list:\n  - acc\n", 11, "metric_list must be a list"),
-    ("t.yaml", "+metric_list:\n  - aggregation: mean\n", 12, "needs a `metric`"),
+    ("t.yaml", "+metric_list:\n  - aggregation: mean\n", 12, "needs the key `metric`"),
     ("t.yaml", "+metric_list:\n  - metric: bleuu\n", 12, "unknown metric 'bleuu'"),
     (
         "t.yaml",
@@ -405,46 +405,61 @@ MISTAKES = [
         11,
         "unknown aggregation 'men'",
     ),
-    ("t.yaml", "+filter_list:\n  - filter: []\n", 12, "needs a `name` and a list `filter`"),
-    ("t.yaml", "+filter_list:\n  - name: n\n    filter: [{}]\n", 12, "step needs a `function`"),
+    (
+        "t.yaml",
+        "+filter_list:\n  - filter: []\n",
+        12,
+        "needs a `name` and a list of filters `filter`",
+    ),
+    (
+        "t.yaml",
+        "+filter_list:\n  - name: n\n    filter: [{}]\n",
+        12,
+        "filter needs the key `function`",
+    ),
     ("t.yaml", "+filter_list: [{name: n, filter: [{function: regx}]}]\n", 11, "filter 'regx'"),
     ("t.yaml", "+fewshot_config: {smpler: first_n}\n", 11, "unknown key 'smpler'"),
     ("t.yaml", "+fewshot_config: {sampler: frist_n}\n", 11, "unknown few-shot sampler"),
-    ("t.yaml", "+generation_kwargs: greedy\n", 11, "generation_kwargs must be a table"),
+    ("t.yaml", "+generation_kwargs: greedy\n", 11, "generation_kwargs must be a mapping"),
     (
         "t.yaml",
         "+generation_kwargs: {temprature: 0}\n",
         11,
-        "no generation setting 'temprature'. Did you mean 'temperature'",
+        "unknown generation setting 'temprature'. Did you mean 'temperature'",
     ),
     (
         "g.yaml",
         "group: g\ntask:\n  - task: t\n    generation_kwargs: {max_gen_tok: 3}\n",
         3,
-        "no generation setting 'max_gen_tok'. Did you mean 'max_gen_toks'",
+        "unknown generation setting 'max_gen_tok'. Did you mean 'max_gen_toks'",
     ),
     ("t.yaml", "+doc_to_text: '{{q'\n", 11, "line 1 of the template"),
     ("t.yaml", "+doc_to_text: !function helpers.g\n", 11, "helpers.py has no 'g'"),
     ("t.yaml", "+doc_to_text: !function gone.f\n", 11, "there is no file"),
     ("t.yaml", "+doc_to_text: !function f\n", 11, "write it as file.name"),
     ("t.yaml", "+formats: mcq\n", 11, "unknown format 'mcq'. Did you mean 'mcqa'"),
-    ("t.yaml", "+dataset_path: null\n", None, "names no data set"),
-    ("t.yaml", "+test_split: null\n", None, "nothing to evaluate"),
-    ("v.yaml", "task: t\n", None, "the name 't' is taken already"),
+    ("t.yaml", "+dataset_path: null\n", None, "the task has no dataset"),
+    ("t.yaml", "+test_split: null\n", None, "no split to evaluate"),
+    ("v.yaml", "task: t\n", None, "the name 't' is already used by"),
     ("g.yaml", "group: g\ntask:\n  - t\n  - uu\n", 4, "there is no task, group or tag 'uu'"),
-    ("g.yaml", "group: g\ntask:\n  - {num_fewshot: 3}\n", 3, "a member is a name"),
+    ("g.yaml", "group: g\ntask:\n  - {num_fewshot: 3}\n", 3, "a member must be a name"),
     (
         "g.yaml",
         "group: g\ntask:\n  - h\n",
         None,
-        "groups hold one another in a circle: g -> h -> g",
+        "these groups contain each other in a cycle: g -> h -> g",
     ),
-    ("g.yaml", "group: g\ntask: [t]\naggregate_metric_list:\n  - metric: f1\n", 4, "joins 'f1'"),
+    (
+        "g.yaml",
+        "group: g\ntask: [t]\naggregate_metric_list:\n  - metric: f1\n",
+        4,
+        "aggregates 'f1'",
+    ),
     (
         "g.yaml",
         "group: g\ntask: [t]\naggregate_metric_list: [{metrc: acc}]\n",
         3,
-        "needs a `metric`",
+        "needs the key `metric`",
     ),
     (
         "g.yaml",
@@ -453,7 +468,7 @@ MISTAKES = [
         "unknown key 'filters'. Did you mean 'filter_list'",
     ),
     ("g.yaml", "group: g\ntsk: [t]\n", 2, "unknown key 'tsk'. Did you mean 'task'"),
-    ("g.yaml", "group: g\ntask: 7\n", 2, "task must be text or a list"),
+    ("g.yaml", "group: g\ntask: 7\n", 2, "task must be a string or a list"),
 ]
 
 
@@ -497,14 +512,14 @@ def _entries_of(file: Path, manager: TaskManager) -> Iterator[object]:
 
 def test_a_group_that_holds_itself_is_refused_when_loaded(good: Folder) -> None:
     good.write("g.yaml", "group: g\ntask:\n  - t\n  - h\n")
-    with pytest.raises(ConfigError, match=r"circle: g -> h -> g"):
+    with pytest.raises(ConfigError, match=r"cycle: g -> h -> g"):
         TaskManager(include_path=good.path, include_defaults=False).load("g")
 
 
 def test_random_changes_to_good_files_end_in_clear_errors(
     good: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is done to a file, loading and checking it gives results or one of our errors."""
+    """Loading and checking a randomly damaged file succeeds or raises one of our errors."""
     from lm_eval.data import load
     from lm_eval.tasks.check import problems_of
 
@@ -600,7 +615,7 @@ def test_the_schema_knows_every_key_of_the_library() -> None:
 
 
 def test_names_of_the_published_wheel_are_found(tmp_path: Path) -> None:
-    """Where the published harness's task folder is at hand, nothing in it is missed."""
+    """All names of the published task folder are found, if it is available."""
     wheel = os.environ.get("LMEVAL_PUBLISHED_TASKS")
     if not wheel or not Path(wheel).is_dir():
         pytest.skip("LMEVAL_PUBLISHED_TASKS names no folder")
@@ -609,3 +624,35 @@ def test_names_of_the_published_wheel_are_found(tmp_path: Path) -> None:
     assert kinds.count(Kind.GROUP) == 855
     assert kinds.count(Kind.TAG) == 705
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+
+
+def test_validate_takes_names_without_an_option(lm_eval_command: Command) -> None:
+    done = lm_eval_command("validate", "demo_choice", "demo_pairs")
+    assert (done.returncode, done.stdout) == (0, "demo_choice, demo_pairs: no problem found.\n")
+
+
+def test_a_group_may_aggregate_a_metric_of_some_of_its_tasks(
+    lm_eval_command: Command, folder: Folder
+) -> None:
+    text = (
+        "group: some\ntask: [demo_pairs, demo_stories]\naggregate_metric_list:\n  - metric: acc\n"
+    )
+    folder.write("some.yaml", text)
+    folder.write("none.yaml", text.replace("some", "none").replace("acc", "f1"))
+    where = ("--include_path", folder.path)
+    assert lm_eval_command("validate", "some", *where).returncode == 0
+    done = lm_eval_command("validate", "none", *where)
+    assert done.returncode == 1
+    assert "group 'none' aggregates 'f1', which none of its 2 tasks reports" in done.stdout
+
+
+def test_text_as_the_target_of_a_task_with_choices_is_refused_before_the_model(
+    colours: Folder,
+) -> None:
+    colours.write(
+        "generated.yaml",
+        "include: colours.yaml\ntask: generated\noutput_type: generate_until\n"
+        'doc_to_target: "{{colours[answer]}}"\nmetric_list:\n  - metric: exact_match\n',
+    )
+    with pytest.raises(DataError, match=r"doc_to_target is 'green'.*`doc_to_choice: null`"):
+        TaskManager(include_path=colours.path).load("generated")

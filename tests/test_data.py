@@ -1,4 +1,4 @@
-"""Documents come from the hub, a mirror of it, files, or a saved data set, and are the same."""
+"""Tests that documents are the same from the hub, a mirror, files or a saved dataset."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def mirror(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def things(folder: Folder) -> Path:
-    """A task whose data set has a hub name."""
+    """Writes a task whose dataset has a hub name."""
     return folder.write("things.yaml", TASK.format(path="org/things", name="null"))
 
 
@@ -178,7 +178,7 @@ def test_plain_files_are_read_without_the_library(tmp_path: Path) -> None:
 def test_columns_the_library_reads_otherwise_are_left_to_it(
     rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """A date becomes a moment, 1 among fractions 1.0: prompts must not depend on who read them."""
+    """`datasets` reads dates as timestamps and 1 among floats as 1.0; prompts must be the same."""
     import datasets
 
     (tmp_path / "x.jsonl").write_bytes(lines(rows))
@@ -199,7 +199,7 @@ def test_what_a_row_lacks_is_none(tmp_path: Path) -> None:
     [
         ("x.jsonl", b"", "the file is empty"),
         ("x.jsonl", b'{"a": 1}\n{"a": \n', "x.jsonl:2: not valid JSON"),
-        ("x.jsonl", b"[1, 2]", "document 0 is not an object: 1"),
+        ("x.jsonl", b"[1, 2]", r"document 0 \(counted from 0\) must be a JSON object, not 1"),
         ("x.jsonl", b"\xff\xfe", "cannot be read as text"),
         ("x.jsonl.gz", b"not gzip", "cannot be read as text"),
         ("x.jsonl.zst", b"not zst", "cannot be read as text"),
@@ -230,7 +230,7 @@ def test_a_file_that_may_not_be_read_is_named(name: str, tmp_path: Path) -> None
 def test_no_permission_is_said_as_such(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As above, where the tests run as somebody who may read everything."""
+    """Like the test above, if the tests run as root, who may read everything."""
     WRITERS[name](tmp_path / name)
 
     def denied(*_: Any, **__: Any) -> Any:
@@ -239,20 +239,20 @@ def test_no_permission_is_said_as_such(
     monkeypatch.setattr(Path, "read_text", denied)
     monkeypatch.setattr("pyarrow.parquet.ParquetFile", denied)
     builder = "parquet" if name == "x.parquet" else "json"
-    with pytest.raises(DataError, match=rf"{name}: may not be read \(permission denied\)"):
+    with pytest.raises(DataError, match=rf"{name}: the file cannot be read \(permission denied\)"):
         load_splits(builder, data_files={"test": name}, folder=tmp_path)["test"]
 
 
 @pytest.mark.parametrize(
     ("path", "kwargs", "said"),
     [
-        ("json", {}, "names a file format: say which files"),
+        ("json", {}, "is a file format, but the task names no files"),
         ("json", {"data_files": {"test": "gone.jsonl"}}, "there is no data file gone.jsonl"),
         ("csv", {"data_files": {"test": "gone.csv"}}, "gone.csv"),
-        ("script.py", {}, "run none"),
+        ("script.py", {}, "do not run"),
         ("./gone", {}, "there is no folder ./gone"),
-        ("org/things", {"split": "test"}, "split cannot be used here"),
-        (None, {}, "names no data set"),
+        ("org/things", {"split": "test"}, "dataset_kwargs must not contain `split`"),
+        (None, {}, "names no dataset"),
     ],
 )
 def test_what_cannot_be_loaded_is_explained(
@@ -298,7 +298,7 @@ def test_a_quick_map_leaves_the_data_set_as_it_is() -> None:
 def test_a_data_set_script_in_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "old.py").write_text("raise SystemExit('was run')")
-    with pytest.raises(DataError, match=r"`datasets` 4 and later run none"):
+    with pytest.raises(DataError, match=r"`datasets` 4 and later do not run"):
         load_splits("old", folder=tmp_path, trust_remote_code=True)
 
 
@@ -431,7 +431,8 @@ def test_a_name_without_its_owner_is_found(mirror: Path) -> None:
     with mirror_at(mirror):
         assert load_splits("things").origin.path == "org/things"
     write_mirror(mirror, "other/things")
-    with mirror_at(mirror), pytest.raises(DataError, match="any of org/things, other/things"):
+    message = r"is ambiguous: .* org/things, other/things"
+    with mirror_at(mirror), pytest.raises(DataError, match=message):
         load_splits("things")
 
 
@@ -448,7 +449,7 @@ def test_a_missing_config_lists_what_is_there(mirror: Path) -> None:
     with mirror_at(mirror):
         with pytest.raises(DataError, match=r"no config 'hrad'. Did you mean 'hard'.* easy, hard"):
             load_splits("org/two", "hrad")
-        with pytest.raises(DataError, match=r"the task names none\. It has: easy, hard"):
+        with pytest.raises(DataError, match=r"the task sets no dataset_name\. It has: easy, hard"):
             load_splits("org/two")
 
 
@@ -483,9 +484,9 @@ def test_parts_of_a_split_are_joined(tmp_path: Path) -> None:
 
 
 def test_files_picked_from_a_data_set_are_not_taken_for_the_whole(mirror: Path) -> None:
-    with mirror_at(mirror), pytest.raises(DataError, match=r"The mirror .* does not have it"):
+    with mirror_at(mirror), pytest.raises(DataError, match=r"The mirror .* does not contain it"):
         load_splits("org/things", data_files="other.jsonl")
-    with mirror_at(mirror), pytest.raises(DataError, match=r"The mirror .* does not have it"):
+    with mirror_at(mirror), pytest.raises(DataError, match=r"The mirror .* does not contain it"):
         load_splits("org/things", data_dir="french")
 
 
@@ -556,7 +557,7 @@ def test_a_fingerprint_is_of_the_rows_alone() -> None:
 
 @pytest.fixture
 def online(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the hub could be reached."""
+    """Makes the code believe that the hub is reachable."""
     monkeypatch.setattr(hub_room, "unreachable", lambda url: None)
 
 
@@ -568,7 +569,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 
 
 def hub_error(kind: str) -> Exception:
-    """One of the hub's errors, without the HTTP response it is usually made of."""
+    """Returns an error of the hub library, without the HTTP response that it usually needs."""
     import huggingface_hub.errors
 
     made = getattr(huggingface_hub.errors, kind)
@@ -589,8 +590,8 @@ def not_found(cause: str, message: str) -> Exception:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: not_found("GatedRepoError", "cannot be accessed"), "is gated: .*accept a licence"),
-        (lambda: not_found("RepositoryNotFoundError", "no such thing"), "there is no data set org"),
+        (lambda: not_found("GatedRepoError", "cannot be accessed"), "is gated: .*accept a license"),
+        (lambda: not_found("RepositoryNotFoundError", "no such thing"), "there is no dataset org"),
         (lambda: not_found("RevisionNotFoundError", "none"), "has no revision 'v9'"),
         (lambda: ConnectionError("Couldn't reach it"), "the hub cannot be reached.*--data_dir DIR"),
         (lambda: hub_error("LocalEntryNotFoundError"), "cannot be reached.*lm-eval fetch"),
@@ -647,7 +648,7 @@ def test_no_network_is_said_at_once(things: Path, tmp_path: Path, endpoint: str)
     line, took = command_without_network(
         *("run", "--model", "dummy", "--tasks", str(things)), HF_ENDPOINT=endpoint, **offline
     )
-    assert "task 'things': the data set org/things is not on this machine" in line
+    assert "task 'things': the dataset org/things is not on this machine" in line
     assert "cannot be reached" in line
     assert "lm-eval fetch" in line
     assert "--data_dir DIR" in line
@@ -660,7 +661,7 @@ def test_a_silent_name_server_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     release = threading.Event()
     for variable in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.delenv(variable)
-    monkeypatch.setattr(hub_room, "PATIENCE", 0.05)
+    monkeypatch.setattr(hub_room, "CONNECT_TIMEOUT", 0.05)
 
     def wait(*_: Any) -> Any:
         release.wait(30)
@@ -668,7 +669,9 @@ def test_a_silent_name_server_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("socket.create_connection", wait)
     try:
-        assert "no answer in 0.05 seconds" in str(hub_room.unreachable("https://silent.invalid"))
+        assert "no response within 0.05 seconds" in str(
+            hub_room.unreachable("https://silent.invalid")
+        )
     finally:
         release.set()
 
@@ -679,14 +682,14 @@ def test_offline_variables_are_respected(variable: str, monkeypatch: pytest.Monk
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, "1")
     monkeypatch.setattr("socket.create_connection", lambda *_: pytest.fail("the hub was asked"))
-    with pytest.raises(DataError, match=f"{variable} forbids asking"):
+    with pytest.raises(DataError, match=f"{variable} forbids downloads"):
         load_splits("org/no-such-things-at-all")
 
 
 def test_without_a_network_the_librarys_cache_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder as `load_dataset` leaves it after an online day."""
+    """The cache folder is as `load_dataset` leaves it after a download."""
     commit = "0123456789abcdef0123456789abcdef01234567"
     home = tmp_path / "org___things" / "default" / "0.0.0" / commit
     home.mkdir(parents=True)
@@ -708,7 +711,7 @@ def test_without_a_network_the_librarys_cache_is_used(
 
 
 def test_the_library_and_a_hub_work_together(things: Path, mirror: Path, tmp_path: Path) -> None:
-    """Fetch from a hub, with the real library; then without it, from its cache and the mirror."""
+    """Downloads from a local hub with `datasets`, then reads without it, from cache and mirror."""
     text = things.read_text().replace("fewshot_split: train\n", "")
     things.write_text(text + "dataset_kwargs: {revision: v1}\n")
     home = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
@@ -731,8 +734,8 @@ def test_the_library_and_a_hub_work_together(things: Path, mirror: Path, tmp_pat
         assert "org/things/default: test 2 (written)" in told
         assert "written to" in command(*run, tmp_path / "out" / "1", **online)
         for task, said in (
-            (text.replace("org/things", "org/gated"), "the data set org/gated is gated"),
-            (text.replace("org/things", "org/gone"), "there is no data set org/gone on the hub"),
+            (text.replace("org/things", "org/gated"), "the dataset org/gated is gated"),
+            (text.replace("org/things", "org/gone"), "there is no dataset org/gone on the hub"),
             (text + "dataset_kwargs: {revision: v9}\n", "has no revision 'v9'"),
         ):
             wrong.write_text(task)
@@ -763,7 +766,7 @@ def test_fetch_makes_a_mirror_that_works(
     assert f"--data_dir {made}" in done.stdout
     files = sorted(file.name for file in made.rglob("*") if file.is_file())
     assert files == ["source.json", "test.parquet", "train.parquet"]
-    assert "(there already)" in lm_eval_command(*words).stdout
+    assert "(already present)" in lm_eval_command(*words).stdout
     for root in (mirror, made):
         out = tmp_path / f"out_{root.name}"
         run = ("run", "--model", "dummy", "--tasks", things, "--num_fewshot", "1")
@@ -784,7 +787,7 @@ def test_fetch_replaces_other_rows_only_when_told_to(mirror: Path, tmp_path: Pat
 
     fetched()
     dataset(ROWS[:1]).to_parquet(mirror / "org/things/default/test.parquet")
-    with pytest.raises(DataError, match=r"with other rows .* Give --force"):
+    with pytest.raises(DataError, match=r"with other rows .* Use --force"):
         fetched()
     assert fetched(force=True).rows == {"test": 1, "train": 3}
     assert [path.name for path in (tmp_path / "made/org/things").iterdir()] == ["default"]
@@ -827,8 +830,8 @@ def test_what_can_be_fetched_is_fetched(
         *("fetch", "--tasks", other, things, "--data_dir", mirror, "--to", folder.path / "made")
     )
     assert done.returncode == 2
-    assert "task 'gone': the data set org/gone is not on this machine" in done.stderr
-    assert "1 problem, named above; 1 data set is complete" in done.stderr
+    assert "task 'gone': the dataset org/gone is not on this machine" in done.stderr
+    assert "1 problem, listed above; 1 dataset is complete" in done.stderr
     assert (folder.path / "made/org/things/default/test.parquet").is_file()
 
 
@@ -842,7 +845,7 @@ def test_a_mirror_keeps_revisions_and_picks_apart(tmp_path: Path) -> None:
         assert load_splits("org/things", revision="v1").origin.revision == "a" * 40
         assert load_splits("org/things", revision="aaaaaaa").origin.revision == "a" * 40
         assert list(load_splits("org/things", data_files="some.jsonl")["test"]) == ROWS
-        with pytest.raises(DataError, match=r"holds revision aaaa.*the task pins v2"):
+        with pytest.raises(DataError, match=r"contains revision aaaa.*the task requires v2"):
             load_splits("org/things", revision="v2")
 
 
@@ -853,7 +856,7 @@ def test_files_behind_addresses_are_mirrored_too(tmp_path: Path, address: str) -
     copy_to_mirror(Loaded("csv", None, {"data_files": files}, splits), tmp_path)
     with mirror_at(tmp_path):
         assert list(load_splits("csv", data_files=files)["test"]) == ROWS
-    with pytest.raises(DataError, match=rf"{address} is not here, and.*`lm-eval fetch"):
+    with pytest.raises(DataError, match=rf"{address} is not on this machine, and.*`lm-eval fetch"):
         load_splits("csv", data_files=files)
 
 
@@ -888,11 +891,11 @@ def test_a_folder_that_is_no_mirror_is_refused(
     lm_eval_command: Command, things: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    for place, said in (("nowhere", "does not exist"), ("empty", "this is no mirror")):
+    for place, said in (("nowhere", "does not exist"), ("empty", "this folder is not a mirror")):
         words = ("run", "--model", "dummy", "--tasks", things, "--data_dir", tmp_path / place)
         assert said in refused(lm_eval_command, *words)
     words = ("run", "--model", "dummy", "--tasks", things, "--data_dir", things)
-    assert "a mirror is a folder, and this is a file" in refused(lm_eval_command, *words)
+    assert "a mirror must be a folder, but this path is a file" in refused(lm_eval_command, *words)
 
 
 def test_columns_the_task_does_not_find_are_said(

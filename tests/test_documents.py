@@ -1,4 +1,4 @@
-"""Every YAML example of the documents loads, and does what their text says."""
+"""Tests that every YAML example of the guides loads and does what the text describes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ test_split: test
 
 
 def stand_in(folder: Folder, name: str, count: int = 2, extra: str = "") -> None:
-    """A small task of some name, `count` documents long; the first answer is always right."""
+    """Writes a task with `count` documents, whose first choice is always correct."""
     folder.rows(
         f"{name}/questions.jsonl",
         [{"question": f"{name} {i}?", "choices": ["yes", "no"], "answer": 0} for i in range(count)],
@@ -38,7 +38,7 @@ def stand_in(folder: Folder, name: str, count: int = 2, extra: str = "") -> None
 
 @pytest.fixture
 def library(folder: Folder) -> Folder:
-    """The tasks the documents speak of, in small."""
+    """Writes small versions of the tasks that the guides mention."""
     for name, count in (("cb", 1), ("anli_r1", 2), ("rte", 5), ("hellaswag", 2)):
         stand_in(folder, name, count)
     for subject in ("abstract_algebra", "anatomy"):
@@ -56,7 +56,7 @@ def load(folder: Folder, *specs: Any) -> tuple[dict[str, Task], dict[str, Group]
 
 
 def evaluate(folder: Folder, *specs: Any, right: str = "cb rte") -> Any:
-    """Score with a model that answers only some tasks rightly."""
+    """Evaluates with a model that is correct on some tasks only."""
 
     def judge(context: str, continuation: str) -> tuple[float, bool]:
         knows = context.split(" ")[0] in right.split()
@@ -493,7 +493,7 @@ def test_one_task_can_be_in_several_groups_differently(library: Folder) -> None:
 
 
 def test_the_same_task_twice_with_other_settings_is_refused(library: Folder) -> None:
-    with pytest.raises(ConfigError, match="'cb' is asked for twice"):
+    with pytest.raises(ConfigError, match="'cb' is selected twice"):
         load(library, "cb", {"task": "cb", "num_fewshot": 3})
 
 
@@ -550,7 +550,7 @@ def test_later_folders_win_and_say_so(
 def test_a_tag_that_replaces_something_is_said(
     library: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`--tasks cb` would otherwise come to mean another set of tasks without a word."""
+    """Otherwise `--tasks cb` would silently select other tasks."""
     other = Folder(tmp_path / "other")
     stand_in(other, "mine", 2)
     file = other.path / "mine" / "mine.yaml"
@@ -605,7 +605,7 @@ def test_two_inline_tasks_of_one_name_are_refused(library: Folder) -> None:
         "doc_to_text": "question",
         "doc_to_target": "x",
     }
-    with pytest.raises(ConfigError, match="'mine' is asked for twice"):
+    with pytest.raises(ConfigError, match="'mine' is selected twice"):
         load(library, mine, {**mine, "description": "Other. "})
 
 
@@ -656,5 +656,7 @@ def test_a_class_from_a_file_runs_as_published_ones_are_written(library: Folder)
     row = results["results"]["reading"]
     assert (row["words,none"], row["no_answer,none"]) == (2, -6.0)
     assert results["versions"] == {"reading": 3}
-    with pytest.raises(ConfigError, match="a format does not reach it"):
+    with pytest.raises(
+        ConfigError, match="is a Python class, to which no prompt format can be applied"
+    ):
         manager.load("reading@mcqa")

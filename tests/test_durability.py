@@ -1,4 +1,4 @@
-"""What a power cut, a full disk or somebody's `rm` leaves of a store: whole answers, or none."""
+"""Tests that a power cut, a full disk or a deleted file leaves whole answers or none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lm_eval.engine import store as store_module
-from lm_eval.engine import syncing
+from lm_eval.engine import wal_sync
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import StoreError
 
@@ -31,7 +31,7 @@ def batch(number: int) -> tuple[list[bytes], list[tuple[float, bool]]]:
 
 @pytest.fixture
 def at_work(tmp_path: Path) -> Iterator[Path]:
-    """A store that a run is writing to: all is in the log, nothing in the file itself yet."""
+    """A store that is being written: all answers are in the WAL, none in the database file yet."""
     path = tmp_path / "run" / "answers.sqlite"
     with AnswerStore(path, "m") as store:
         for number in range(BATCHES):
@@ -44,7 +44,7 @@ def log_of(path: Path) -> Path:
 
 
 def cut_off(path: Path, folder: Path, spoil: Callable[[bytes], bytes]) -> Path:
-    """A copy as the disk would have it if the end of the log never got there."""
+    """Returns a copy of the store with a damaged WAL: `spoil` maps the old bytes to the new."""
     folder.mkdir()
     copy = Path(shutil.copy(path, folder))
     log_of(copy).write_bytes(spoil(log_of(path).read_bytes()))
@@ -52,7 +52,7 @@ def cut_off(path: Path, folder: Path, spoil: Callable[[bytes], bytes]) -> Path:
 
 
 def whole_batches(path: Path) -> int:
-    """How many batches are found, each of them whole, right and after all before it."""
+    """Returns how many batches are stored, after checking that each is complete and in order."""
     with AnswerStore(path, "m") as store:
         found = 0
         for number in range(BATCHES):
@@ -83,7 +83,7 @@ def test_a_log_cut_off_anywhere_leaves_whole_answers(at_work: Path, tmp_path: Pa
 
 
 def test_a_log_whose_end_is_garbage_leaves_whole_answers(at_work: Path, tmp_path: Path) -> None:
-    """Blocks that were given to the file but never written hold zeros, or anything."""
+    """Blocks that were allocated but never written contain zeros or garbage."""
     draw = random.Random(4)
     for number in range(30):
         size = log_of(at_work).stat().st_size
@@ -107,7 +107,7 @@ def test_an_answer_reaches_the_disk_though_the_model_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(syncing, "SYNC_EVERY", 0.05)
+    monkeypatch.setattr(wal_sync, "SYNC_EVERY", 0.05)
     monkeypatch.setattr("os.fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     path = tmp_path / "s"
     with AnswerStore(path, "m") as store:
@@ -132,28 +132,30 @@ def test_a_disk_that_fails_beside_the_model_is_told_at_the_next_answer(
         failed.append(handle)
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(syncing, "SYNC_EVERY", 0.01)
+    monkeypatch.setattr(wal_sync, "SYNC_EVERY", 0.01)
     monkeypatch.setattr("os.fsync", fail)
     with AnswerStore(tmp_path / "s", "m") as store:
         store.add("loglikelihood", *batch(0))
         assert waited_for(lambda: bool(failed))
         time.sleep(0.05)
-        with pytest.raises(StoreError, match=r"cannot be kept there \(Input/output error\)"):
+        with pytest.raises(
+            StoreError, match=r"cannot be stored in this file \(Input/output error\)"
+        ):
             store.add("loglikelihood", *batch(1))
 
 
 def test_a_store_removed_under_a_run_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(syncing, "SYNC_EVERY", 0.01)
+    monkeypatch.setattr(wal_sync, "SYNC_EVERY", 0.01)
     with caplog.at_level(logging.WARNING), AnswerStore(tmp_path / "s" / "a", "m") as store:
         shutil.rmtree(tmp_path / "s")
         for number in range(3):
             store.add("loglikelihood", *batch(number))
             time.sleep(0.05)
     assert [r.getMessage().partition("; ")[0] for r in caplog.records] == [
-        f"{tmp_path / 's' / 'a'}: was removed while the run is at work. It goes on, but its "
-        "answers are not kept"
+        f"{tmp_path / 's' / 'a'}: the answer store was removed during the run. The run "
+        "continues and will write its results, but its answers are not stored"
     ]
 
 
@@ -216,16 +218,16 @@ def test_a_row_that_makes_no_sense_is_told(tmp_path: Path, spoil: str) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(spoil)
     connection.close()
-    with pytest.raises(StoreError, match="is damaged or no store of answers"):
+    with pytest.raises(StoreError, match="is damaged or is not an answer store"):
         AnswerStore(path, "m")
 
 
 def test_a_disk_with_no_room_for_the_log_counts_as_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite then speaks of an I/O error."""
+    """SQLite reports this as an I/O error."""
     error = sqlite3.OperationalError("disk I/O error")
-    assert "(disk I/O error)" in str(store_module._told(tmp_path / "s", error))
+    assert "(disk I/O error)" in str(store_module._store_error(tmp_path / "s", error))
     usage = shutil.disk_usage(tmp_path)._replace(free=4096)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    assert "the disk is full" in str(store_module._told(tmp_path / "s", error))
+    assert "the disk is full" in str(store_module._store_error(tmp_path / "s", error))

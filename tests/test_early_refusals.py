@@ -1,14 +1,16 @@
-"""What can fail cheaply fails before the model loads."""
+"""Tests that mistakes that are cheap to detect are reported before the model loads."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lm_eval
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, EvalError, ModelError, UnknownNameError
 from lm_eval.evaluator import run_evaluation
@@ -18,7 +20,7 @@ from tests.conftest import Folder
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes a model fails."""
+    """Makes the test fail if a model is created."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a model was made")
@@ -28,7 +30,7 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_tasks(no_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever loads tasks fails."""
+    """Makes the test fail if tasks are loaded."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("tasks were loaded")
@@ -37,7 +39,7 @@ def no_tasks(no_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def missing(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """Lets packages look as if they were not installed."""
+    """Makes packages appear as not installed."""
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name in packages else find(name, *a)
@@ -53,7 +55,7 @@ def test_a_missing_package_is_named_before_tasks_are_loaded(
     no_tasks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing(monkeypatch, "torch", "transformers")
-    with pytest.raises(ModelError, match=r"needs the package 'torch'.*lm_eval\[hf\]"):
+    with pytest.raises(ModelError, match=r"needs the package 'torch'.*pip install -e '\.\[hf\]'"):
         run_evaluation(RunConfig(model="hf", model_args="pretrained=x", tasks=["demo_choice"]))
 
 
@@ -90,7 +92,7 @@ def test_the_package_of_a_metric_is_missed_before_the_model_loads(
     no_model: None, monkeypatch: pytest.MonkeyPatch, change: Any, package: str, extra: str
 ) -> None:
     missing(monkeypatch, package)
-    with pytest.raises(EvalError, match=rf"{package}.*pip install 'lm_eval\[{extra}\]'"):
+    with pytest.raises(EvalError, match=rf"{package}.*pip install -e '\.\[{extra}\]'"):
         run_evaluation(RunConfig(model="demo", tasks=[{"task": "demo_sums", **change}]))
 
 
@@ -103,7 +105,7 @@ def test_the_package_of_a_shipped_task_is_missed_when_its_code_is_read(
     manager = TaskManager()
     missing(monkeypatch, "sacrebleu")
     file = load_yaml_file(str(manager.task_index["truthfulqa_gen"].path))
-    with pytest.raises(EvalError, match=r"sacrebleu.*pip install 'lm_eval\[metrics\]'"):
+    with pytest.raises(EvalError, match=r"sacrebleu.*pip install -e '\.\[metrics\]'"):
         resolve_functions(file.values)
 
     # Read from its file: a pack in another test may offer a module of the same name.
@@ -114,5 +116,12 @@ def test_the_package_of_a_shipped_task_is_missed_when_its_code_is_read(
     scrolls: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(scrolls)
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
-    with pytest.raises(ConfigError, match=r"rouge_score.*pip install 'lm_eval\[rouge\]'"):
+    with pytest.raises(ConfigError, match=r"rouge_score.*pip install -e '\.\[rouge\]'"):
         scrolls.Summary()
+
+
+def test_no_message_advises_to_install_lm_eval_from_pypi() -> None:
+    """On PyPI, `lm_eval` is the published harness."""
+    advice = re.compile(r"pip install [\"']?lm[_-]eval")
+    for file in Path(lm_eval.__file__).parent.rglob("*.py"):
+        assert not advice.search(file.read_text(encoding="utf-8")), file

@@ -1,4 +1,4 @@
-"""A run from end to end: what is asked, what is scored, what is written."""
+"""Tests whole runs: requests, scores and files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RIGHT = {"grass": "green", "blood": "red", "snow": "white", "coal": "black", "th
 
 
 def painter() -> ScriptedLM:
-    """Knows the colour of everything but pigs."""
+    """Returns a model that knows the color of everything but pigs."""
 
     def judge(context: str, continuation: str) -> tuple[float, bool]:
         thing = context.rpartition("colour is ")[2].rstrip("?")
@@ -59,11 +59,12 @@ def test_a_multiple_choice_task_is_scored(colours: Folder) -> None:
 def test_each_choice_is_one_request(colours: Folder) -> None:
     lm = painter()
     evaluated(colours, lm, ["colours"], limit=1)
-    assert [request.args for request in lm.asked] == [
+    assert lm.asked is lm.requests
+    assert [request.args for request in lm.requests] == [
         ("Of what colour is grass?", " green"),
         ("Of what colour is grass?", " red"),
     ]
-    assert [(r.task_name, r.doc_id, r.idx, r.repeats) for r in lm.asked] == [
+    assert [(r.task_name, r.doc_id, r.idx, r.repeats) for r in lm.requests] == [
         ("colours", 0, 0, 1),
         ("colours", 0, 1, 1),
     ]
@@ -72,7 +73,7 @@ def test_each_choice_is_one_request(colours: Folder) -> None:
 def test_few_shot_prompts_show_other_documents(colours: Folder) -> None:
     lm = painter()
     evaluated(colours, lm, ["colours"], num_fewshot=2)
-    for request in lm.asked:
+    for request in lm.requests:
         *shots, question = request.args[0].split("\n\n")
         assert len(shots) == 2
         assert question == f"Of what colour is {request.doc['thing']}?"
@@ -84,7 +85,7 @@ def test_a_task_that_says_zero_examples_means_it(colours: Folder) -> None:
     spec = {"task": "colours", "num_fewshot": 0}
     results = evaluated(colours, lm, [spec], num_fewshot=2)
     assert results["n-shot"] == {"colours": 0}
-    assert "\n\n" not in lm.asked[0].args[0]
+    assert "\n\n" not in lm.requests[0].args[0]
 
 
 def test_limit_takes_the_first_or_a_share(colours: Folder) -> None:
@@ -116,7 +117,7 @@ def test_samples_are_left_out_when_not_wanted(colours: Folder) -> None:
 
 
 def counting(folder: Folder) -> Folder:
-    """A generation task with repeats and two pipelines."""
+    """Writes a generation task with repeats and two filter pipelines."""
     folder.rows("sums.jsonl", [{"sum": f"{i}+1", "total": str(i + 1)} for i in range(3)])
     folder.write(
         "sums.yaml",
@@ -149,17 +150,17 @@ def test_repeats_are_asked_together_and_filtered_apart(folder: Folder) -> None:
     row = results["results"]["sums"]
     assert row["exact_match,first"] == pytest.approx(2 / 3)  # 1 and 2 right, 9 for 3 wrong
     assert row["exact_match,vote"] == pytest.approx(2 / 3)  # 9 for 1 wrong, 2 and 3 right
-    assert len(lm.asked) == 9
-    assert lm.asked[0].args == ("0+1 =", {"until": ["."], "temperature": 0.5, "do_sample": True})
+    assert len(lm.requests) == 9
+    assert lm.requests[0].args == ("0+1 =", {"until": ["."], "temperature": 0.5, "do_sample": True})
     assert [s["filter"] for s in results["samples"]["sums"]] == ["first"] * 3 + ["vote"] * 3
 
 
 def test_gen_kwargs_go_over_the_tasks_own(folder: Folder) -> None:
     lm = ScriptedLM(generate=lambda context, settings: "1")
     evaluated(counting(folder), lm, ["sums"], gen_kwargs="temperature=0,max_gen_toks=7", limit=1)
-    assert lm.asked[0].args[1]["temperature"] == 0
-    assert lm.asked[0].args[1]["max_gen_toks"] == 7
-    assert lm.asked[0].args[1]["until"] == ["."]
+    assert lm.requests[0].args[1]["temperature"] == 0
+    assert lm.requests[0].args[1]["max_gen_toks"] == 7
+    assert lm.requests[0].args[1]["until"] == ["."]
 
 
 def test_predict_only_asks_and_does_not_score(folder: Folder) -> None:
@@ -192,7 +193,7 @@ def test_chat_prompts_go_through_the_models_template(colours: Folder) -> None:
         num_fewshot=1,
         samples=None,
     )
-    context, continuation = lm.asked[0].args
+    context, continuation = lm.requests[0].args
     assert context.startswith("<system>Be brief.<user>Of what colour is ")
     assert context.endswith("<user>Of what colour is grass?<assistant>")
     assert continuation == "green"
@@ -249,7 +250,7 @@ def test_a_model_that_loses_answers_is_an_error(colours: Folder) -> None:
         def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
             return []
 
-    with pytest.raises(ModelError, match="gave 0 answers to 12 requests"):
+    with pytest.raises(ModelError, match="returned 0 answers for 12 requests"):
         evaluated(colours, Forgetful(), ["colours"])
 
 
@@ -268,10 +269,10 @@ def test_a_length_that_the_task_goes_before_is_said(
     file.write_text(file.read_text() + "generation_kwargs: {until: ['.'], max_gen_toks: 8}\n")
     lm = ScriptedLM(generate=lambda context, settings: "1")
     evaluated(folder, lm, ["sums"], gen_kwargs="max_new_tokens=20")
-    assert "sums: it sets max_gen_toks, so max_new_tokens is not looked at" in caplog.text
+    assert "sums: the task sets max_gen_toks, so max_new_tokens is ignored" in caplog.text
     caplog.clear()
     evaluated(folder, lm, ["sums"], gen_kwargs="max_gen_toks=20")
-    assert "is not looked at" not in caplog.text
+    assert "is ignored" not in caplog.text
 
 
 def test_tasks_with_images_are_refused_by_text_models(colours: Folder) -> None:
@@ -330,7 +331,7 @@ def test_a_configurable_task_can_be_subclassed(colours: Folder) -> None:
     config = manager(colours).load("colours")["tasks"]["colours"].config
     lm = ScriptedLM(loglikelihood=lambda context, continuation: (-1.0, False))
     lm_eval.simple_evaluate(lm, tasks=[Loud(config=config)], limit=1)
-    assert lm.asked[0].args[0] == "OF WHAT COLOUR IS GRASS?"
+    assert lm.requests[0].args[0] == "OF WHAT COLOUR IS GRASS?"
 
 
 # -- files and tables -------------------------------------------------------------------------
@@ -356,7 +357,7 @@ def test_files_hold_the_results_and_recompute_to_them(
 
 
 def check_metric(metric: str, samples: list[dict[str, Any]], row: dict[str, Any]) -> None:
-    """Recompute a score from the lines of the log, by its definition."""
+    """Recomputes a score from the sample log, by its definition."""
     for pipeline in {sample["filter"] for sample in samples}:
         values = [s[metric] for s in samples if s["filter"] == pipeline]
         reported = row[f"{metric},{pipeline}"]

@@ -1,4 +1,4 @@
-"""Executors hand requests to models, and report an answer or a failure for each."""
+"""Tests executors, which send requests to models and report an answer or a failure for each."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def instance(text: str, repeats: int = 1, doc_id: int = 0) -> Instance:
 
 
 class Echo(Executor):
-    """An executor of a few lines: answers each prompt with itself, one report per request."""
+    """A minimal executor: it answers each prompt with itself, one report per request."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.prompts: list[str] = []
 
     def execute(
         self, kind: str, requests: Iterable[Instance], report: Report | None
@@ -44,7 +44,7 @@ class Echo(Executor):
         outcomes: list[Outcome] = []
         for position, request in enumerate(requests):
             text = request.args[0]
-            self.asked.append(text)
+            self.prompts.append(text)
             outcomes.append(Failure("too long") if text == "bad" else f"{text}{position}")
             if report is not None:
                 report([position], outcomes[-1:])
@@ -52,17 +52,17 @@ class Echo(Executor):
 
 
 def test_an_executor_of_a_few_lines_serves_a_run(tmp_path: Path) -> None:
-    """All that `answer` needs is `execute`: stored answers stay out, repeats are grouped."""
+    """`answer` needs only `execute`. Stored answers are not requested again."""
     executor, seen = Echo(), []
     with AnswerStore(tmp_path / "s", "m") as store:
         requests = [instance("a", 2), instance("b"), instance("b")]
         assert answer(executor, requests, store, 1, seen.extend).failed == Counter()
         assert [request.resps for request in requests] == [["a0", "a1"], ["b2"], ["b2"]]
-        assert executor.asked == ["a", "a", "b"]  # equal requests are asked once
+        assert executor.prompts == ["a", "a", "b"]  # equal requests are sent once
         assert len(seen) == 3
         more = [instance("a", 2), instance("c")]
         answer(executor, more, store, 1)
-        assert executor.asked[3:] == ["c"]
+        assert executor.prompts[3:] == ["c"]
         assert more[0].resps == ["a0", "a1"]
 
 
@@ -76,12 +76,21 @@ def test_a_failure_is_counted_and_asked_again(
             assert answer(executor, requests, store).failed == Counter({"a_task": 1})
             assert [request.failed for request in requests] == [False, True]
             assert requests[0].resps == ["good0"]
-    assert executor.asked == ["good", "bad", "bad"]
-    assert "task a_task, document 7: no answer: too long" in caplog.text
+    assert executor.prompts == ["good", "bad", "bad"]
+    assert "task a_task, document 7: the model gave no answer (too long)" in caplog.text
+
+
+def test_failures_are_logged_once_per_document_and_not_for_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    requests = [instance("bad", repeats=3, doc_id=number) for number in range(9)]
+    assert answer(Echo(), requests).failed == Counter({"a_task": 27})
+    logged = re.findall(r"document (\d+): the model gave no answer", caplog.text)
+    assert logged == ["0", "1", "2", "3", "4"]
 
 
 def test_positions_and_types_of_reports_are_those_of_the_requests() -> None:
-    """A model reports texts in an order of its own; repeats are settled when it returns."""
+    """A model reports answers in any order; repeats are assigned when it returns."""
 
     class Model(ScriptedLM):
         def generate_until(self, requests: list[Instance]) -> list[str]:
@@ -111,7 +120,7 @@ def test_a_model_without_processes_runs_in_this_one() -> None:
 
 
 class Choosy(LM):
-    """Likes the first choice, and refuses to talk about what it is told to avoid."""
+    """Prefers the first choice, and fails on prompts that contain `avoid`."""
 
     def __init__(self, avoid: str = "", outcome: Any = None) -> None:
         super().__init__()
@@ -135,12 +144,14 @@ class Choosy(LM):
 def test_a_document_without_an_answer_is_left_out_of_the_mean(
     colours: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Grass and snow and the sea are right; without the sea, two of five are."""
+    """Grass, snow and the sea are correct; without the sea, two of five are."""
     manager = TaskManager(include_path=str(colours.path))
     whole: Any = lm_eval.simple_evaluate(Choosy(), tasks=["colours"], task_manager=manager)
     assert whole["results"]["colours"]["acc,none"] == 0.5
     assert whole["failed_requests"] == {}
-    results: Any = lm_eval.simple_evaluate(Choosy("sea"), tasks=["colours"], task_manager=manager)
+    results: Any = lm_eval.simple_evaluate(
+        Choosy("sea"), tasks=["colours"], task_manager=manager, max_failed=None
+    )
     assert results["results"]["colours"]["acc,none"] == 0.4
     assert results["n-samples"]["colours"] == {"original": 6, "effective": 5}
     assert results["failed_requests"] == {"colours": 2}
@@ -151,17 +162,60 @@ def test_a_document_without_an_answer_is_left_out_of_the_mean(
 def test_a_model_that_answers_nothing_has_no_score(colours: Folder) -> None:
     manager = TaskManager(include_path=str(colours.path))
     with pytest.raises(ModelError, match="the model answered no document of colours"):
-        lm_eval.simple_evaluate(Choosy("colour"), tasks=["colours"], task_manager=manager)
+        lm_eval.simple_evaluate(
+            Choosy("colour"), tasks=["colours"], task_manager=manager, max_failed=None
+        )
+
+
+def test_where_answers_are_stored_is_not_said_if_there_are_none(
+    colours: Folder, tmp_path: Path
+) -> None:
+    manager = TaskManager(include_path=str(colours.path))
+    with pytest.raises(ModelError, match=r"there is nothing to score\.$"):
+        lm_eval.simple_evaluate(
+            Choosy("colour"), tasks=["colours"], task_manager=manager, max_failed=None
+        )
+    with pytest.raises(ModelError, match=r"to score\. To send the requests again, call simple_ev"):
+        lm_eval.simple_evaluate(
+            Choosy("colour"),
+            tasks=["colours"],
+            task_manager=manager,
+            output_path=str(tmp_path),
+            max_failed=None,
+        )
+
+
+def test_a_method_that_is_not_implemented_is_found_before_any_request_is_sent(
+    colours: Folder, tmp_path: Path
+) -> None:
+    class Writer(ScriptedLM):
+        def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+            """Has a docstring, too."""
+            raise NotImplementedError("the server returns no log-probabilities")
+
+    lm = Writer(generate=lambda *_: "4")
+    with pytest.raises(NotImplementedError, match=r"'colours' needs Writer.loglikelihood.*the ser"):
+        lm_eval.simple_evaluate(
+            lm,
+            tasks=["demo_sums", "colours"],
+            limit=2,
+            task_manager=TaskManager(include_path=str(colours.path)),
+            output_path=str(tmp_path / "out"),
+        )
+    assert lm.requests == []
+    assert not (tmp_path / "out").exists()
+    results = lm_eval.simple_evaluate(lm, tasks=["demo_sums"], limit=2)
+    assert results is not None
 
 
 def test_none_counts_as_empty_and_as_failed(caplog: pytest.LogCaptureFixture) -> None:
-    """As published for the score; the count says that there was no answer."""
+    """The score is that of the published harness; the failure is counted."""
     results: Any = lm_eval.simple_evaluate(Choosy(), tasks=["demo_sums"], limit=2)
     first = results["samples"]["demo_sums"][0]
     assert first["resps"][0][0] == ""
     assert results["failed_requests"] == {"demo_sums": 1}
     assert results["n-samples"]["demo_sums"]["effective"] == 2
-    assert "gave no answer to 1 requests; they count as empty" in caplog.text
+    assert "returned None for 1 requests; their answers are scored as empty strings" in caplog.text
 
 
 # -- what a review found ------------------------------------------------------------------------
@@ -170,7 +224,7 @@ def test_none_counts_as_empty_and_as_failed(caplog: pytest.LogCaptureFixture) ->
 def test_a_store_that_fails_in_the_background_is_not_taken_for_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answers come one by one and are written by a timer; nobody reports after that."""
+    """Answers arrive one by one and a timer writes them; no report follows the last write."""
     from lm_eval.errors import StoreError
 
     class Slow(ScriptedLM):
@@ -206,7 +260,7 @@ def test_answers_that_a_model_yields_are_stored_as_they_come(tmp_path: Path) -> 
 
 
 def test_a_failed_repeat_does_not_keep_another_ones_answer(tmp_path: Path) -> None:
-    """The repeat that failed is asked again, and counts as the last one."""
+    """The failed repeat is sent again, and counts as the last one."""
 
     class Half(ScriptedLM):
         def generate_until(self, requests: list[Instance]) -> Any:
@@ -221,7 +275,7 @@ def test_a_failed_repeat_does_not_keep_another_ones_answer(tmp_path: Path) -> No
     executor = Echo()
     with AnswerStore(tmp_path / "s", "m") as store:
         answer(executor, [again], store)
-    assert executor.asked == ["a"]
+    assert executor.prompts == ["a"]
     assert again.resps == ["B", "a0"]
 
 
@@ -249,6 +303,7 @@ def test_a_run_with_failures_can_be_scored_again(colours: Folder, tmp_path: Path
         "tasks": ["colours"],
         "task_manager": TaskManager(include_path=str(colours.path)),
         "output_path": str(tmp_path / "out"),
+        "max_failed": 2,
     }
     results: Any = lm_eval.simple_evaluate(Choosy("sea"), **call)
     again = lm_eval.score(tmp_path / "out", include_path=str(colours.path))
@@ -270,16 +325,28 @@ def test_a_task_without_any_answer_leaves_the_others_their_scores(colours: Folde
         Choosy("hue"),
         tasks=["colours", "hues"],
         task_manager=TaskManager(include_path=str(colours.path)),
+        max_failed=0.5,
     )
     assert list(results["results"]) == ["colours"]
     assert results["failed_requests"] == {"hues": 12}
 
 
 def test_failures_count_for_tasks_of_any_name(colours: Folder) -> None:
-    """The key of `evaluate`'s dictionary need not be the task's own name."""
+    """The key in `evaluate`'s dictionary may differ from the task's name."""
     (task,) = TaskManager(include_path=str(colours.path)).load("colours")["tasks"].values()
-    results: Any = lm_eval.evaluate(Choosy("sea"), {"mine": task})
+    results: Any = lm_eval.evaluate(Choosy("sea"), {"mine": task}, max_failed=None)
     assert results["results"]["mine"]["sample_len"] == 5
+
+
+def test_a_run_stops_when_more_requests_fail_than_allowed(colours: Folder) -> None:
+    call: Any = {"tasks": ["colours"], "task_manager": TaskManager(include_path=str(colours.path))}
+    with pytest.raises(ModelError, match=r"2 of 12 requests failed.*document 4\): content filter"):
+        lm_eval.simple_evaluate(Choosy("sea"), **call)  # 5 % of 12 requests, rounded up, is one
+    results: Any = lm_eval.simple_evaluate(Choosy("sea"), **call, max_failed=2)
+    assert results["partial"] is True
+    assert results["unanswered_documents"] == {"colours": {"4": "content filter"}}
+    whole: Any = lm_eval.simple_evaluate(Choosy(), **call)
+    assert "partial" not in whole
 
 
 @pytest.mark.parametrize(
@@ -287,7 +354,7 @@ def test_failures_count_for_tasks_of_any_name(colours: Folder) -> None:
     [
         ([0, 1, 2], ["a", "b"], ["a", "b"], "reported 2 outcomes for the positions [0, 1, 2] of 2"),
         ([7], ["a"], ["a", "b"], "for the positions [7] of 2 requests"),
-        ([], [], ["a"], "gave 1 outcomes for 2 requests"),
+        ([], [], ["a"], "returned 1 outcomes for 2 requests"),
     ],
 )
 def test_an_executor_that_breaks_its_contract_damages_nothing(
@@ -307,7 +374,7 @@ def test_an_executor_that_breaks_its_contract_damages_nothing(
 
 
 def test_what_an_executor_returns_has_the_last_word(tmp_path: Path) -> None:
-    """Reports that were shifted, or never came, are corrected by what it returns."""
+    """The returned answers replace reports that are wrong or missing."""
 
     class Shifted(Executor):
         def execute(self, kind: str, requests: Any, report: Any) -> list[Outcome]:
@@ -318,5 +385,5 @@ def test_what_an_executor_returns_has_the_last_word(tmp_path: Path) -> None:
     with AnswerStore(tmp_path / "s", "m") as store:
         answer(Shifted(), [instance("a"), instance("b")], store)
     with AnswerStore(tmp_path / "s", "m") as store:
-        assert answer(Echo(), again, store).asked == 0
+        assert answer(Echo(), again, store).sent == 0
     assert [request.resps for request in again] == [["a"], ["b"]]

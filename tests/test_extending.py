@@ -1,4 +1,4 @@
-"""A metric, an aggregation or a sampler is added in one file; tasks keep their own state."""
+"""Tests adding a metric, an aggregation or a sampler in one file, and that tasks share no state."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lm_eval.api.registry import (
     register_sampler,
 )
 from lm_eval.api.samplers import SAMPLER_REGISTRY, ContextSampler, FirstNSampler
+from lm_eval.entry_points import PluginEntry
 from lm_eval.errors import ConfigError, DataError, EvalError, UnknownNameError
 from lm_eval.metrics.documents import Choices, Targets
 from lm_eval.metrics.uncertainty import standard_error
@@ -26,7 +27,7 @@ from tests.conftest import Folder
 
 @pytest.fixture(autouse=True)
 def _leave_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What these tests register is forgotten after each of them."""
+    """Removes the names that these tests register after each of them."""
     for kept in (
         registry.metric_registry,
         registry.metric_agg_registry,
@@ -38,7 +39,7 @@ def _leave_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         len(kept)  # the built-in names first, so that they stay
         monkeypatch.setattr(kept, "_entries", dict(kept._entries))
-        monkeypatch.setattr(kept, "_foreign", set(kept._foreign))
+        monkeypatch.setattr(kept, "_third_party", set(kept._third_party))
 
 
 def change(folder: Folder, old: str, new: str) -> None:
@@ -52,7 +53,7 @@ def longer_is_likelier(context: str, continuation: str) -> tuple[float, bool]:
 
 
 def row(folder: Folder, **settings: Any) -> dict[str, Any]:
-    """The results of the task `colours`; the longer choice is the likelier."""
+    """Returns the results of the task `colours`; the model prefers longer choices."""
     results = lm_eval.simple_evaluate(
         ScriptedLM(loglikelihood=longer_is_likelier),
         tasks=["colours"],
@@ -150,7 +151,9 @@ def test_a_metric_of_targets_is_one_registration(colours: Folder) -> None:
 
 def test_a_metric_is_refused_for_an_output_type_it_is_not_registered_for(colours: Folder) -> None:
     change(colours, "  - metric: acc\n", "  - metric: perplexity\n")
-    with pytest.raises(ConfigError, match=r"only from loglikelihood\. Here there are: acc, acc_b"):
+    with pytest.raises(
+        ConfigError, match=r"only for loglikelihood\. Metrics for this output type: acc, acc_b"
+    ):
         row(colours)
 
 
@@ -219,13 +222,12 @@ def test_a_sampler_of_a_task_folder_is_used_by_name(colours: Folder) -> None:
 
 
 def test_an_installed_package_may_bring_a_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Point:
-        name, value = "installed", "lm_eval.prompts.fewshot:FirstNSampler"
+    entry = PluginEntry("installed", "lm_eval.prompts.fewshot:FirstNSampler", "some-package")
 
-    def entry_points(group: str) -> list[type[Point]]:
-        return [Point] if group == "lm_eval.samplers" else []
+    def plugin_entries(group: str) -> list[PluginEntry]:
+        return [entry] if group == "lm_eval.samplers" else []
 
-    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+    monkeypatch.setattr(registry, "plugin_entries", plugin_entries)
     monkeypatch.setattr(registry.sampler_registry, "_complete", False)
     assert get_sampler("installed") is FirstNSampler
 
@@ -287,7 +289,8 @@ def test_the_reason_for_scoring_document_by_document_is_logged(
     task.set_config("doc_to_choice", lambda doc: {"grass": ["green", "red"]}[doc["thing"]])
     with caplog.at_level(logging.WARNING):
         assert task.score_documents("none", [[r] for r in task.instances]) is None
-    assert "colours: scoring document by document: doc_to_choice failed: KeyError" in caplog.text
+    assert "task 'colours': its documents cannot be scored all at once" in caplog.text
+    assert "the document that is the cause: doc_to_choice failed: KeyError" in caplog.text
 
 
 def test_a_mistake_of_ours_in_scoring_is_not_swallowed(
@@ -314,5 +317,6 @@ def test_an_answer_that_is_no_pair_is_told_with_its_document(colours: Folder) ->
         "      - function: take_first\n"
     )
     change(colours, "metric_list:", f"{pipeline}metric_list:")
-    with pytest.raises(DataError, match="'colours', document 3: an answer is not a pair"):
+    told = "'colours', document 3: scoring it failed: an answer is not a pair"
+    with pytest.raises(DataError, match=told):
         row(colours)

@@ -1,4 +1,4 @@
-"""Filters find, choose and rewrite answers."""
+"""Tests the filters, which extract, select and rewrite answers."""
 
 from __future__ import annotations
 
@@ -60,8 +60,15 @@ def test_regex_falls_back_where_there_are_too_few_matches() -> None:
     assert RegexFilter(r"\d", group_select=2, fallback="?").apply([["1 2"]], [{}]) == [["?"]]
 
 
+@pytest.mark.parametrize(("fallback", "found"), [(None, None), (0, 0), (" ? ", "?")])
+def test_regex_falls_back_where_all_groups_are_empty(fallback: object, found: object) -> None:
+    """A fallback that is text is stripped, as in the published harness."""
+    step = RegexFilter(r"(a*)x(b*)", fallback=fallback)
+    assert step.apply([["x", "axb"]], [{}]) == [[found, "a"]]
+
+
 def test_a_broken_pattern_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"'\(' is not a regular expression"):
+    with pytest.raises(ConfigError, match=r"'\(' is not a valid regular expression"):
         RegexFilter("(")
 
 
@@ -72,7 +79,7 @@ def test_take_first_unwraps(answers: list[list[str]]) -> None:
 
 def test_take_first_k_needs_k_answers() -> None:
     assert TakeKFilter(k=2).apply([["a", "b", "c"]], []) == [["a", "b"]]
-    with pytest.raises(ConfigError, match="only 1 answers a document; raise the task's `repeats`"):
+    with pytest.raises(ConfigError, match=r"fewer answers \(1\)\. Set the task's `repeats`"):
         TakeKFilter(k=2).apply([["a", "b"], ["a"]], [])
 
 
@@ -173,7 +180,7 @@ def test_choices_can_be_found_without_punctuation_and_other_things() -> None:
 
 
 def test_choices_that_are_not_there_are_asked_for() -> None:
-    with pytest.raises(EvalError, match="the documents have no `choices`"):
+    with pytest.raises(EvalError, match="a document has no `choices`"):
         MultiChoiceRegexFilter().apply([["a"]], [{}])
 
 
@@ -210,14 +217,14 @@ def test_thinking_is_parted_from_the_conclusion(
 ) -> None:
     thinking = Thinking.parse(end_token, tags)
     assert thinking is not None
-    assert thinking.part(answer) == (thought, rest)
+    assert thinking.split(answer) == (thought, rest)
 
 
 def test_thinking_is_cut_before_extraction_and_the_answer_stays() -> None:
     asked = requests(["<think>It is 7.</think>It is 8."])
     thinking = Thinking.parse("</think>", None)
     assert thinking is not None
-    thinking.cut(asked)
+    thinking.split_instances(asked)
     steps = [("regex", {"regex_pattern": r"(\d)"}), ("take_first", None)]
     build_filter_ensemble("number", steps).apply(asked)
     assert asked[0].filtered_resps == {"number": "8"}

@@ -1,4 +1,4 @@
-"""Code written for the published harness: what it does with tasks, documents, answers, errors."""
+"""Tests that code written for the published harness works with our tasks, documents and errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from lm_eval.cli import main
 from lm_eval.config.run import RunConfig
 from lm_eval.data.fingerprint import fingerprint
 from lm_eval.data.rows import Rows
-from lm_eval.errors import EvalError, ModelError, UnknownNameError, also_known_as
+from lm_eval.errors import EvalError, ModelError, UnknownNameError, as_original_type
 from lm_eval.evaluator import run_evaluation
-from lm_eval.models.conventions import drawing_seed
+from lm_eval.models.conventions import sampling_seed
 from lm_eval.models.create import create_model
 from lm_eval.models.demo.model import DemoLM
 from lm_eval.models.identity import model_identity
@@ -72,7 +72,7 @@ def test_rows_are_the_same_data_however_they_are_held() -> None:
 
 
 class Scalar:
-    """A tensor of one number."""
+    """Imitates a tensor with one number."""
 
     ndim = 0
 
@@ -122,11 +122,11 @@ def test_no_text_counts_as_an_empty_one(colours: Folder, caplog: pytest.LogCaptu
     lm = ScriptedLM(generate=lambda context, _: None if "pig" in context else "green")  # type: ignore[arg-type,return-value]
     results = evaluated(text_task(colours), lm, ["words"])
     assert results["results"]["words"]["exact_match,none"] == 1 / 6
-    assert "gave no answer to 1 requests; they count as empty" in caplog.text
+    assert "returned None for 1 requests; their answers are scored as empty strings" in caplog.text
 
 
 def test_a_request_may_have_nothing_but_arguments() -> None:
-    """As scripts ask a model that they have made."""
+    """Scripts call a model directly in this way."""
     lm = DemoLM()
     pair = ("Tom has", " a cat")
     bare: Any = [SimpleNamespace(args=pair)]
@@ -195,7 +195,7 @@ class FinalError(Exception):
 )
 @pytest.mark.parametrize("ours", [EvalError, ModelError])
 def test_any_error_is_told_by_our_words(ours: type[EvalError], error: Exception) -> None:
-    told = also_known_as(ours("it failed"), error)
+    told = as_original_type(ours("it failed"), error)
     assert isinstance(told, ours)
     assert (str(told), told.args) == ("it failed", ("it failed",))
     told.answers = {}
@@ -206,7 +206,7 @@ def test_any_error_is_told_by_our_words(ours: type[EvalError], error: Exception)
 def test_a_joined_error_has_what_theirs_has() -> None:
     theirs = ParticularError(3, "x")
     theirs.response = "busy"  # type: ignore[attr-defined]
-    told = also_known_as(EvalError("it failed"), theirs)
+    told = as_original_type(EvalError("it failed"), theirs)
     assert isinstance(told, ParticularError)
     assert told.response == "busy"  # type: ignore[attr-defined]
 
@@ -223,7 +223,7 @@ def test_an_unknown_task_is_an_unknown_key(colours: Folder) -> None:
 
 
 def test_a_class_may_take_itself_out_of_its_configuration(colours: Folder) -> None:
-    """As published classes do before they hand it on."""
+    """Published classes do this before they pass the configuration on."""
     colours.write(
         "own.py",
         "from lm_eval.api.task import ConfigurableTask\n"
@@ -263,7 +263,7 @@ def test_what_a_class_scores_itself_can_be_left_unscored(colours: Folder) -> Non
 
 
 def test_a_class_under_a_taken_name_is_used() -> None:
-    """What is registered before this package's own must not be replaced by it later."""
+    """A class registered before the built-in one must not be replaced by it later."""
     script = """
 from lm_eval.api.registry import register_filter, register_metric
 from lm_eval.api.registry import filter_registry, metric_registry
@@ -335,7 +335,7 @@ def test_the_seed_of_a_run_reaches_models_that_draw(monkeypatch: pytest.MonkeyPa
             super().__init__(**kwargs)
 
         def generate_until(self, requests: list[Instance]) -> list[str]:
-            seeds.append(drawing_seed(self))
+            seeds.append(sampling_seed(self))
             return super().generate_until(requests)
 
     monkeypatch.setitem(model_registry._entries, "derived", Derived)

@@ -1,4 +1,4 @@
-"""Modules import each other in one direction, type annotations included."""
+"""Tests that there are no import cycles, including imports for type annotations."""
 
 from __future__ import annotations
 

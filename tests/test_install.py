@@ -1,9 +1,8 @@
-"""What the package claims about its installation is true: Pythons, versions, extras, back ends."""
+"""Tests the package metadata: Python versions, dependency versions, extras, backends."""
 
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ else:
 
 from lm_eval.api.registry import Registry, get_model, model_registry
 from lm_eval.config.run import RunConfig
+from lm_eval.entry_points import PluginEntry
 from lm_eval.errors import UnknownNameError
 from lm_eval.models import MODEL_MAPPING, NOT_YET
 from lm_eval.models.create import check_model
@@ -33,9 +33,13 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "lm_eval"
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT: dict[str, Any] = PYPROJECT["project"]
-#: The modules of distributions that are called otherwise.
-MODULES = {"antlr4-python3-runtime": "antlr4", "scikit-learn": "sklearn"}
-#: Packages that the base install does not have: modules that need them may miss them.
+#: Module names that differ from the distribution's name.
+MODULES = {
+    "antlr4-python3-runtime": "antlr4",
+    "llama-cpp-python": "llama_cpp",
+    "scikit-learn": "sklearn",
+}
+#: Packages that the base install does not have; modules that import them may fail to import.
 OPTIONAL = {"accelerate", "torch", "transformers", "triton"}
 
 
@@ -44,19 +48,19 @@ def read(name: str) -> str:
 
 
 def normal(name: str) -> str:
-    """The name of a distribution as constraints files spell it."""
+    """Returns a distribution's name in the normalized spelling of constraints files."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def requirement(text: str) -> tuple[str, str, str]:
-    """Name, operator and version of a requirement such as `numpy>=1.24`, without its marker."""
+    """Returns name, operator and version of a requirement such as `numpy>=1.24`."""
     match = re.match(r"([\w.-]+)\s*(?:(>=|==|<)\s*([\w.*]+))?", text)
     assert match is not None, text
     return normal(match[1]), match[2] or "", match[3] or ""
 
 
 def pins(name: str) -> dict[str, set[str]]:
-    """The versions that a file of exact pins has for each distribution."""
+    """Returns the pinned versions of each distribution in a constraints file."""
     found: dict[str, set[str]] = {}
     for line in read(name).splitlines():
         if line and not line.startswith("#"):
@@ -68,13 +72,13 @@ def pins(name: str) -> dict[str, set[str]]:
 
 
 def without_make() -> dict[str, str]:
-    """The environment without what a `make` that runs these tests would tell another one."""
+    """Returns the environment variables without those that `make` passes to its children."""
     told = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"}
     return {name: value for name, value in os.environ.items() if name not in told}
 
 
 def release(version: str) -> tuple[int, ...]:
-    """A version's numbers without the zeros at its end: 4.0 is 4.0.0."""
+    """Returns a version's numbers without trailing zeros, so that 4.0 equals 4.0.0."""
     numbers = [int(number) for number in version.split(".")]
     while numbers and numbers[-1] == 0:
         numbers.pop()
@@ -174,34 +178,33 @@ def test_a_back_end_that_is_not_here_yet_says_what_works_today(name: str) -> Non
     with pytest.raises(UnknownNameError, match="not available here yet") as caught:
         get_model(name)
     assert f"the model {name!r} of the published harness" in str(caught.value)
-    for works in ("hf", "demo", "dummy"):
-        assert works in MODEL_MAPPING
-    assert "Available today: hf, demo, dummy, and model classes of your own." in str(caught.value)
+    names = ", ".join(sorted(MODEL_MAPPING))
+    assert f"Available models: {names}, and custom model classes." in str(caught.value)
 
 
 def test_a_back_end_that_is_not_here_yet_is_reported_before_tasks_are_loaded(
     lm_eval_command: Command, tmp_path: Path
 ) -> None:
-    done = lm_eval_command("run", "--model", "vllm", "--tasks", "nonsense", "-o", tmp_path / "out")
+    done = lm_eval_command(
+        "run", "--model", "trtllm", "--tasks", "nonsense", "-o", tmp_path / "out"
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("lm-eval: error: the model 'vllm' of the published harness is not")
+    assert line.startswith("lm-eval: error: the model 'trtllm' of the published harness is not")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_registered_plug_in_wins_over_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_registry, "_entries", dict(model_registry._entries))
-    model_registry.register("vllm", target=DummyLM)
-    check_model(RunConfig(model="vllm"))
-    assert get_model("vllm") is DummyLM
+    model_registry.register("trtllm", target=DummyLM)
+    check_model(RunConfig(model="trtllm"))
+    assert get_model("trtllm") is DummyLM
 
 
 def test_an_installed_plug_in_wins_over_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = importlib.metadata.EntryPoint(
-        "sglang", "lm_eval.models.dummy:DummyLM", "lm_eval.models"
-    )
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    entry = PluginEntry("sglang", "lm_eval.models.dummy:DummyLM", "a_plug_in")
+    monkeypatch.setattr("lm_eval.api.registry.plugin_entries", lambda group: [entry])
     registry: Registry[Any] = Registry("model", "lm_eval.models", "lm_eval.models")
     registry.explain_missing("sglang", "not available here yet")
     assert registry.get("sglang") is DummyLM
@@ -264,6 +267,6 @@ def test_make_demo_ends_with_the_path_of_the_command() -> None:
 
 
 def _benchmarks() -> set[str]:
-    """The benchmark folders that the README's first lines do not use."""
+    """Returns the benchmark folders that the README's first commands do not use."""
     folders = {path.name for path in (PACKAGE / "tasks").iterdir() if path.is_dir()}
     return folders - {"demo"}

@@ -1,4 +1,4 @@
-"""`--check_integrity` and `validate`: whether a task is sound, before a model is asked."""
+"""Tests `--check_integrity` and `validate`, which check tasks before a model is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import lm_eval
 from lm_eval.errors import ConfigError
-from lm_eval.integrity import in_task
+from lm_eval.integrity import problems_in_task
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.tasks import TaskManager
 from tests.conftest import Command, Folder
@@ -16,7 +16,7 @@ from tests.conftest import Command, Folder
 
 def problems(folder: Folder, name: str = "colours") -> list[str]:
     tasks = TaskManager(include_path=folder.path).load(name)["tasks"]
-    return [problem for task in tasks.values() for problem in in_task(task)]
+    return [problem for task in tasks.values() for problem in problems_in_task(task)]
 
 
 def change(folder: Folder, old: str, new: str) -> None:
@@ -45,7 +45,7 @@ def test_prompts_that_differ_each_time_are_found(colours: Folder) -> None:
     assert problems(colours) == []  # the run's seed decides
     change(colours, "text.seeded", "text.unseeded")
     (problem,) = problems(colours)
-    assert "'colours': its prompts are others when they are made again" in problem
+    assert "'colours': its prompts differ when they are built a second time" in problem
 
 
 def test_scoring_that_would_fail_after_a_night_is_found_before(colours: Folder) -> None:
@@ -68,18 +68,21 @@ def test_scoring_that_would_fail_after_a_night_is_found_before(colours: Folder) 
 def test_a_gold_answer_that_is_no_choice_is_found(colours: Folder) -> None:
     change(colours, "doc_to_target: answer", "doc_to_target: '{{colours[0] | upper}}'")
     (problem,) = problems(colours)
-    assert "document 0: the gold answer is none of the choices (6 of the first 20)" in problem
+    assert (
+        "document 0: the gold answer is none of the choices (6 of the first 20 documents)"
+        in problem
+    )
 
 
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ("doc_to_text: 'It is {{hint}}.'", "doc_to_text writes the word None (hint is None"),
-        ("doc_to_text: 'One of {{hints}}.'", "doc_to_text writes the word None"),
-        ("doc_to_target: '{{hint}}'", "doc_to_target writes the word None (hint is None"),
+        ("doc_to_text: 'It is {{hint}}.'", "doc_to_text contains the word None (hint is None"),
+        ("doc_to_text: 'One of {{hints}}.'", "doc_to_text contains the word None"),
+        ("doc_to_target: '{{hint}}'", "doc_to_target contains the word None (hint is None"),
         ("doc_to_target: hint", "doc_to_target gives None (column 'hint')"),
         ("doc_to_target: hints", "doc_to_target gives ['a', None] (column 'hints')"),
-        ("description: '{{hint}}: '", "description writes the word None"),
+        ("description: '{{hint}}: '", "description contains the word None"),
     ],
 )
 def test_none_in_a_prompt_or_target_is_found(
@@ -115,7 +118,7 @@ def test_none_in_an_example_is_found(folder: Folder) -> None:
         "doc_to_text: q\ndoc_to_target: '{{a}}'\nnum_fewshot: 1\n",
     )
     (problem,) = problems(folder, "asked")
-    assert "few-shot document 1: doc_to_target writes the word None" in problem
+    assert "few-shot document 1: doc_to_target contains the word None" in problem
 
 
 def test_a_class_with_methods_of_its_own_is_tried_too(folder: Folder) -> None:
@@ -159,7 +162,7 @@ def test_a_misspelt_generation_setting_is_a_problem(
         done = lm_eval_command("validate", "--tasks", colours.path / "colours.yaml", *rest)
         assert done.returncode == 1, done.stdout
         assert "colours.yaml:" in done.stdout
-        assert "no generation setting 'temprature'. Did you mean 'temperature'?" in done.stdout
+        assert "unknown generation setting 'temprature'. Did you mean 'temperature'?" in done.stdout
 
 
 def test_a_metric_by_which_the_right_answer_is_wrong_is_found(
@@ -169,7 +172,7 @@ def test_a_metric_by_which_the_right_answer_is_wrong_is_found(
 
     monkeypatch.setattr(documents.Choices, "hits", lambda docs, said: [0.0] * len(docs.golds))
     (problem,) = problems(colours)
-    assert "by acc its own gold answer is wrong" in problem
+    assert "acc counts its gold answer as wrong" in problem
 
 
 def test_nothing_is_asked_of_a_task_that_is_not_sound(colours: Folder) -> None:
@@ -194,7 +197,9 @@ def test_nothing_is_asked_of_a_task_that_is_not_sound(colours: Folder) -> None:
     assert after["hashes"] == before["hashes"]
     change(colours, "version: 1.0", "version: 1.0\ndoc_to_tex: x")
     change(colours, "doc_to_target: answer", "doc_to_target: '{{colours[0] | upper}}'")
-    with pytest.raises(ConfigError, match=r"2 problems, and nothing was asked.*doc_to_tex.*\| "):
+    with pytest.raises(
+        ConfigError, match=r"2 problems, so the model was not run: .*doc_to_tex.*\| "
+    ):
         evaluated(check=True)
     assert asked == prompts * 2
 
@@ -203,7 +208,7 @@ def test_the_command_takes_the_option(lm_eval_command: Command, colours: Folder)
     words = ("run", "--model", "dummy", "--tasks", colours.path / "colours.yaml")
     done = lm_eval_command(*words, "--check_integrity")
     assert done.returncode == 0
-    assert "check_integrity: colours: no problem found." in done.stderr
+    assert "check_integrity: colours: no problems found." in done.stderr
     colours.write("own.py", "def process(doc, results):\n    raise KeyError('x')\n")
     change(colours, "metric_list:", "process_results: !function own.process\nmetric_list:")
     for word in ("run", "validate"):

@@ -1,4 +1,4 @@
-"""Results after every finished task, while the model is still at work."""
+"""Tests the interim results that are written after each finished task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEEN: list[dict[str, Any]] = []
 
 @register_model("watching")
 class Watching(LM):
-    """Answers task by task, and looks after each at what the folder holds."""
+    """A model that answers task by task, and reads the output folder after each."""
 
     partial = Path()
     seen = Path()
@@ -50,13 +50,13 @@ class Watching(LM):
 
 @pytest.fixture
 def three(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    """Three tasks with a model that is so slow that no time is saved."""
+    """Writes three tasks, and lifts the limits so that results are written after each of them."""
     text = (colours.path / "colours.yaml").read_text()
     for name in ("two", "three"):
         other = text.replace("task: colours", f"task: {name}").replace("Of what", name)
         colours.write(f"{name}.yaml", other)
-    monkeypatch.setattr(interim, "AT_LEAST", 0.0)
-    monkeypatch.setattr(interim, "SHARE", 1e9)
+    monkeypatch.setattr(interim, "MIN_RUN_SECONDS", 0.0)
+    monkeypatch.setattr(interim, "MAX_TIME_SHARE", 1e9)
     SEEN.clear()
     return colours
 
@@ -106,7 +106,7 @@ def test_what_an_earlier_run_has_left_is_finished_too(three: Folder) -> None:
 
 
 def test_it_takes_no_time_that_matters(three: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interim, "AT_LEAST", 60.0)
+    monkeypatch.setattr(interim, "MIN_RUN_SECONDS", 60.0)
     evaluated(three)
     assert SEEN == [{}, {}, {}]
 
@@ -122,6 +122,6 @@ def test_a_task_that_cannot_be_scored_does_not_keep_the_others_from_being_asked(
     file.write_text(text)
     with caplog.at_level(logging.WARNING), pytest.raises(EvalError, match="'colours', document 0"):
         evaluated(three)
-    assert "scoring it failed: KeyError: 'x' (own.py:2) Whatever is left is asked" in caplog.text
+    assert "scoring it failed: KeyError: 'x' (own.py:2) The run continues with" in caplog.text
     assert sorted(SEEN[-1]) == ["two"]
     assert len(SEEN) == 3

@@ -1,7 +1,7 @@
-"""One battery of checks over every task of the library.
+"""Runs the same checks on every task of the library.
 
-Documents are rows of our own making (`library_rows.py`), or those of the mirror `../shared/data`;
-tasks that have neither are skipped.
+Documents are generated (`library_rows.py`) or come from the mirror `../shared/data`; tasks that
+have neither are skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.generate_tasks import generated, generators
 
 PINNED = Path(__file__).parent / "library_prompts.json"
 
-#: Tasks, by how their names begin, whose prompt reads the column that the gold answer is from.
+#: Prefixes of tasks whose prompt reads the column of the gold answer, and why this is right.
 READS_THE_ANSWER = {
     "lambada": "one text: all but its last word, and its last word",
     "mgsm_": "a worked answer tells examples, which have a heading, from questions",
@@ -35,13 +35,13 @@ READS_THE_ANSWER = {
     "wmt1": "one column holds a sentence in both languages",
     "iwslt2017-": "one column holds a sentence in both languages",
 }
-#: Two choices of one document may be the same, in the data set itself.
+#: Tasks of which a document has two equal choices, in the dataset itself.
 SAME_CHOICES = {
     "mmlu_business_ethics_continuation": "a question of the data set has one choice twice",
 }
 #: The mirror's training rows are copies of test rows.
 COPIED_EXAMPLES = ("hendrycks_math_",)
-#: Examples cannot be shown: the published files have a list or a number as target.
+#: Tasks without few-shot examples: the published files have a list or a number as target.
 NO_EXAMPLES = ("agieval_", "super_glue-wsc-t5-prompt", "webqs")
 
 
@@ -78,14 +78,14 @@ def choices_of(task: Any, doc: Any) -> list[str]:
 
 
 def gold_texts(task: Any, doc: Any) -> list[str]:
-    """The right answers, as text."""
+    """Returns the correct answers as text."""
     choices, target = choices_of(task, doc), task.doc_to_target(doc)
     targets = target if isinstance(target, list) else [target]
     return [choices[t] if isinstance(t, int) and choices else str(t) for t in targets]
 
 
 class _Watched(dict[str, Any]):
-    """A document that remembers which of its columns were looked at."""
+    """A document that records which of its columns are read."""
 
     def __init__(self, doc: Any) -> None:
         super().__init__(doc)
@@ -97,7 +97,7 @@ class _Watched(dict[str, Any]):
 
 
 def columns_read(spec: Any, doc: Any) -> set[str]:
-    """The columns that a field of a task file is made from."""
+    """Returns the columns that a field of a task file reads; it may be a function or template."""
     if callable(spec):
         watched = _Watched(doc)
         spec(watched)
@@ -126,7 +126,7 @@ def renders(name: str, task: Any, asked: Sequence[Asked]) -> None:
 
 def has_a_gold_answer(name: str, task: Any, asked: Sequence[Asked]) -> None:
     if task.config.process_results is not None and task.OUTPUT_TYPE == "generate_until":
-        return  # scored by code that knows the gold answer by other means
+        return  # scored by code that gets the gold answer in another way
     for item in asked:
         golds = gold_texts(task, item.doc)
         assert any(gold.strip() for gold in golds), f"no gold answer: {golds}"
@@ -145,13 +145,13 @@ def choices_differ(name: str, task: Any, asked: Sequence[Asked]) -> None:
 
 
 def does_not_read_the_answer(name: str, task: Any, asked: Sequence[Asked]) -> None:
-    """The prompt is made without the column that tells which answer is right."""
+    """Checks that the prompt does not read the column with the correct answer."""
     if not name.startswith(tuple(READS_THE_ANSWER)) and not task.multiple_input:
         assert not answers_read(task, asked[0].doc)
 
 
 def answers_read(task: Any, doc: Any) -> set[str]:
-    """The columns that tell which answer is right and that the prompt is made from."""
+    """Returns the columns with the correct answer that the prompt reads."""
     config = task.config
     told = columns_read(config.doc_to_target, doc) - columns_read(config.doc_to_choice, doc)
     prompt = (config.doc_to_text, config.description, config.gen_prefix)
@@ -159,7 +159,7 @@ def answers_read(task: Any, doc: Any) -> set[str]:
 
 
 def does_not_tell_the_answer(name: str, task: Any, asked: Sequence[Asked]) -> None:
-    """No task shows the right choice and not the wrong ones in every one of its documents."""
+    """Checks that not every document's prompt shows the correct choice without wrong ones."""
     if task.multiple_input or not task.config.doc_to_choice:
         return
     for item in asked:
@@ -171,7 +171,7 @@ def does_not_tell_the_answer(name: str, task: Any, asked: Sequence[Asked]) -> No
 
 
 def examples_are_others(name: str, task: Any, asked: Sequence[Asked]) -> None:
-    """The question stands in its prompt once: at the end."""
+    """Checks that the question occurs in its prompt only once, so not among the examples."""
     if not shots_of(task) or name.startswith(COPIED_EXAMPLES):
         return
     for item in asked:
@@ -191,7 +191,7 @@ def prompts_are_those_of_the_version(name: str, task: Any, asked: Sequence[Asked
 
 
 def is_scored_all_at_once(name: str, task: Any, asked: Sequence[Asked]) -> None:
-    """Log-likelihoods are scored together: no document makes the task fall back to one by one."""
+    """Checks that log-likelihoods are scored for all documents at once, without a fallback."""
     own = any(metric.fn is not None for metric in task._metrics.shared.metrics.values())
     if task.OUTPUT_TYPE == "generate_until" or task.config.process_results is not None or own:
         return
@@ -237,7 +237,7 @@ def test_task(name: str) -> None:
     failed = []
     for check in CHECKS:
         if check in (has_a_version, has_a_gold_answer, choices_differ) and name in library.CLASSES:
-            continue  # written in code, with metrics and targets of their own
+            continue  # Python classes with their own metrics and targets
         try:
             check(name, task, asked)
         except AssertionError as error:
@@ -309,11 +309,14 @@ def test_a_task_that_falls_back_to_one_by_one_is_found(
     task = coloured(colours)
     asked = ask(task)
     is_scored_all_at_once("colours", task, asked)
-    assert "document by document" not in caplog.text
+    assert "scored one by one" not in caplog.text
     broken = [replace(item, doc={**item.doc, "answer": None}) for item in asked]
     with pytest.raises(AssertionError):
         is_scored_all_at_once("colours", task, broken)
-    reason = "colours: scoring document by document: the gold answer is None"
+    reason = (
+        "task 'colours': its documents cannot be scored all at once. They are scored one by one, "
+        "to find the document that is the cause: the gold answer is None"
+    )
     assert reason in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""The few helpers of benchmark folders, on answers worked out by hand."""
+"""Tests the Python helpers in benchmark folders on hand-made answers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def code(module: str) -> Any:
 def test_answers_of_math_that_mean_the_same_are_the_same(
     first: str, second: str, equal: bool
 ) -> None:
-    assert code("hendrycks_math.answers").same(first, second) is equal
+    assert code("hendrycks_math.answers").equivalent(first, second) is equal
 
 
 def test_the_last_box_of_a_solution_is_its_answer() -> None:
-    boxed = code("hendrycks_math.answers").boxed
+    boxed = code("hendrycks_math.answers").last_boxed
     assert boxed("so \\boxed{1}, no: $\\boxed{\\frac{1}{2}}$.") == "\\frac{1}{2}"
     assert boxed("$\\boxed 7$ it is") == "7"
     assert boxed("nothing") is None
@@ -73,7 +73,7 @@ def test_squad_counts_words_without_articles_and_punctuation() -> None:
 
 
 def test_squad_finds_the_best_threshold_for_abstaining() -> None:
-    """Right where it answered surely, wrong where it was unsure: abstaining there gains a point."""
+    """Correct where sure, wrong where unsure: abstaining on the latter gains a point."""
     items = [(1.0, True, True, 0.1), (0.0, False, True, 0.9)]
     assert code("squadv2.task")._best(items) == 100.0
     assert code("squadv2.task")._all(items) == 50.0
@@ -83,7 +83,7 @@ def test_rouge_is_that_of_the_library_for_it() -> None:
     scorer = pytest.importorskip("rouge_score.rouge_scorer").RougeScorer(
         ["rouge1", "rouge2", "rougeLsum"]
     )
-    ours = code("truthfulqa.likeness")._LIKENESS
+    ours = code("truthfulqa.likeness")._SIMILARITIES
     texts = ["The cat sat. on the mat .", "A cat is on a mat . The dog\nsat.", "no", "mat the on"]
     for answer in texts:
         for reference in texts:
@@ -133,9 +133,9 @@ def test_an_instruction_is_followed_or_not(
 ) -> None:
     pytest.importorskip("langdetect")
     pytest.importorskip("nltk")
-    followed = code("ifeval.checks").followed
-    assert followed(good, instruction, {**settings, "other": None})
-    assert not followed(bad, instruction, settings)
+    is_followed = code("ifeval.checks").is_followed
+    assert is_followed(good, instruction, {**settings, "other": None})
+    assert not is_followed(bad, instruction, settings)
 
 
 def test_a_biased_answer_is_the_one_that_the_stereotype_suggests() -> None:
@@ -151,7 +151,7 @@ def test_a_biased_answer_is_the_one_that_the_stereotype_suggests() -> None:
         "context_condition": "ambig",
         "category": "Age",
     }
-    assert bias.right_ones(doc) == list(range(2, 12))
+    assert bias.correct_indices(doc) == list(range(2, 12))
     judged = bias.process_results_written(doc, ["It was the grandfather."])["amb_bias_score_Age"]
     assert judged == (0.0, True, True, False)
     assert bias.bias_ambiguous([judged]) == 1.0

@@ -1,4 +1,4 @@
-"""Trackers get the published names, from their own back ends on this machine."""
+"""Tests that trackers log the published names, with their offline backends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lm_eval.cli import main
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError
 from lm_eval.loggers import EvaluationTracker
-from lm_eval.loggers.shapes import flat, sample_table, table
+from lm_eval.loggers.tracker_formats import flatten_rows, sample_table, score_table
 
 TASKS = ("--tasks", "demo_choice,demo_sums,demo_stories,demo_lastword", "--limit", "3")
 
@@ -39,7 +39,7 @@ def run(tmp_path: Path, *words: str, **environment: str) -> subprocess.Completed
     )
 
 
-# -- shapes -----------------------------------------------------------------------------------
+# -- formats ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def results() -> Any:
 
 
 def test_numbers_are_named_by_task_and_metric(results: Any) -> None:
-    named = flat(results)
+    named = flatten_rows(results)
     row = results["results"]["demo_sums"]
     assert named["demo_sums/exact_match,majority"] == row["exact_match,majority"]
     assert named["demo_choice/acc"] == results["results"]["demo_choice"]["acc,none"]
@@ -56,12 +56,12 @@ def test_numbers_are_named_by_task_and_metric(results: Any) -> None:
 
 
 def test_the_table_has_a_row_a_metric(results: Any) -> None:
-    rows = list(table(results, "results"))
+    rows = list(score_table(results, "results"))
     metrics = [(row[0], row[2], row[4]) for row in rows]
     assert ("demo_sums", "majority", "exact_match") in metrics
     assert len(metrics) == len(set(metrics))
     assert all(name not in results["groups"] for name, *_ in metrics)
-    assert {row[0] for row in table(results, "groups")} == set(results["groups"])
+    assert {row[0] for row in score_table(results, "groups")} == set(results["groups"])
 
 
 def test_samples_become_columns_of_one_length(results: Any) -> None:
@@ -81,7 +81,7 @@ def test_an_offline_run_of_wandb_holds_the_scores(tmp_path: Path) -> None:
     words = ("--wandb_args", "project=p,mode=offline", "--wandb_config_args", "note=hello")
     done = run(tmp_path, *words, "--log_samples", "-o", "out", WANDB_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert "could not be told" not in done.stderr
+    assert "could not log the results" not in done.stderr
     (log,) = tmp_path.rglob("run-*.wandb")
     content = log.read_bytes()
     for name in (
@@ -103,7 +103,7 @@ def test_trackio_keeps_the_scores_on_this_machine(tmp_path: Path) -> None:
     words = ("--trackio_args", "project=mine", "--log_samples", "-o", "out")
     done = run(tmp_path, *words, TRACKIO_DIR=str(home))
     assert done.returncode == 0, done.stderr
-    assert "could not be told" not in done.stderr
+    assert "could not log the results" not in done.stderr
     (database,) = home.rglob("mine.db")
     with sqlite3.connect(database) as connection:
         logged = [json.loads(row[0]) for row in connection.execute("SELECT metrics FROM metrics")]
@@ -119,11 +119,11 @@ def test_a_tracker_that_is_absent_is_said_before_the_model_is_asked(
         monkeypatch.setitem(sys.modules, package, None)
         words = ("--model", "demo", "--tasks", "demo_choice", f"--{package}_args", "project=p")
         assert main(["run", *words]) == 2
-        assert f"lm_eval[{package}]" in capsys.readouterr().err
+        assert f"pip install -e '.[{package}]'" in capsys.readouterr().err
 
 
 class _Hub:
-    """Stands for `huggingface_hub.HfApi`."""
+    """Replaces `huggingface_hub.HfApi`."""
 
     def __init__(self, token: str) -> None:
         assert token == "secret"
@@ -180,7 +180,7 @@ def test_a_failed_push_loses_nothing(
     monkeypatch.setattr("huggingface_hub.HfApi", Down)
     words = ("--hf_hub_log_args", "push_results_to_hub=True,token=secret", "-o", str(tmp_path))
     assert main(["run", "--model", "demo", *TASKS, *words]) == 0
-    assert "could not be pushed to (the hub is down)" in capsys.readouterr().err
+    assert "could not push to this repository (the hub is down)" in capsys.readouterr().err
     assert len(list(tmp_path.rglob("results_2*.json"))) == 1
 
 

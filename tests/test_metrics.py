@@ -1,4 +1,4 @@
-"""Scores of single documents, and of all of them together."""
+"""Tests metrics on single documents and their aggregations."""
 
 from __future__ import annotations
 

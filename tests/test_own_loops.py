@@ -1,4 +1,4 @@
-"""Model classes that bring their own loops find the published helpers, without torch."""
+"""Tests that model classes with their own loops find the published helpers without torch."""
 
 from __future__ import annotations
 

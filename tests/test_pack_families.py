@@ -1,8 +1,8 @@
-"""Families that the library does not have run from a pack of the published task files.
+"""Tests that benchmarks outside our library run from a pack of the published task files.
 
-They ask and score what the published harness does on the same rows (`tests/pack_rows.py`). Needs
-the task folder of its wheel (`LMEVAL_PUBLISHED_TASKS`), which `make test` fetches, and for the
-scores `../shared`.
+Their requests and scores must equal those of the published harness on the same rows
+(`tests/pack_rows.py`). Needs the task folder of its wheel (`LMEVAL_PUBLISHED_TASKS`), which
+`make test` downloads, and for the scores `../shared`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskManager]:
-    """The published files added as a pack, and made rows in the place of the hub."""
+    """Yields a task manager with the published files as a pack, and generated rows as data."""
     home = tmp_path_factory.mktemp("families")
     write_rows(home / "rows")
     with pytest.MonkeyPatch.context() as patch, mirror_at(home / "rows"):
@@ -53,7 +53,7 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskManager]:
 
 
 def _answering() -> type[LM]:
-    """The model that the published harness was recorded with; failing it, one that guesses."""
+    """Returns the model that was used for the record; without `../shared`, the dummy model."""
     if not SHARED.is_dir():
         return DummyLM
     spec = importlib.util.spec_from_file_location("hash_lm", SHARED / "hash_lm.py")
@@ -66,7 +66,7 @@ def _answering() -> type[LM]:
 
 
 def _digest(kind: str, arguments: Iterable[Any]) -> str:
-    """A request as the record has it."""
+    """Returns the digest of a request as in the record."""
     plain = [
         part if isinstance(part, (str, int, float)) else json.dumps(part, sort_keys=True)
         for part in arguments
@@ -75,7 +75,7 @@ def _digest(kind: str, arguments: Iterable[Any]) -> str:
 
 
 class Asked:
-    """A model that notes what it is asked, by task, and leaves the answers to another."""
+    """Wraps a model and records its requests by task."""
 
     def __init__(self) -> None:
         self.requests: dict[str, list[tuple[int, int, str]]] = {}
@@ -91,7 +91,7 @@ class Asked:
         return answer(requests, **options)
 
     def by_task(self) -> dict[str, dict[str, Any]]:
-        """How many were asked of every task, and a hash of them all."""
+        """Returns, for each task, the number of requests and a hash of them."""
         return {
             task: {
                 "n": len(asked),

@@ -1,4 +1,4 @@
-"""What others have published is one command away, and runs nothing before it is asked to."""
+"""Tests task packs: installing them, and that none of their code runs before it is used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _own_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path, colours: Folder) -> Path:
-    """A project with task files in `lm_eval/tasks`, code beside them, and other files."""
+    """Writes a project with task files and code in `lm_eval/tasks`, and other files."""
     project = Folder(tmp_path / "theirs")
     tasks = "lm_eval/tasks/colours"
     text = (colours.path / "colours.yaml").read_text()
@@ -48,7 +48,7 @@ def test_a_folder_is_added_listed_used_and_removed(
     added = lm_eval_command("packs", "add", published)
     assert added.returncode == 0, added.stderr
     assert "theirs: 2 tasks and groups" in added.stdout
-    assert "theirs:demo_choice is this pack's" in added.stdout
+    assert "use theirs:demo_choice for the task of this pack" in added.stdout
     assert not (tmp_path / "packs" / "theirs" / "tasks" / "big.py").exists()
     assert "theirs" in lm_eval_command("packs", "ls").stdout
     (listed,) = json.loads(lm_eval_command("packs", "ls", "--json").stdout)
@@ -59,11 +59,12 @@ def test_a_folder_is_added_listed_used_and_removed(
     run = ("run", "--model", "dummy", "--tasks")
     first = lm_eval_command(*run, "colours")
     assert first.returncode == 0, first.stderr
-    assert "the first task from the pack theirs" in first.stderr
+    assert "code from the pack theirs" in first.stderr
+    assert "is run for the first time" in first.stderr
     assert (tmp_path / "witness").exists()
     again = lm_eval_command(*run, "theirs:demo_choice")
     assert again.returncode == 0, again.stderr
-    assert "first task" not in again.stderr
+    assert "first time" not in again.stderr
     assert "|demo_choice|" in again.stdout
 
     assert lm_eval_command("packs", "remove", "theirs").returncode == 0
@@ -78,6 +79,18 @@ def test_ours_go_first_and_a_packs_name_leads_to_its_own(published: Path) -> Non
     (theirs,) = manager.load("theirs:demo_choice")["tasks"].values()
     assert len(ours.eval_docs) == 240
     assert len(theirs.eval_docs) == 6
+
+
+def test_a_tag_that_the_library_has_too_gets_all_tasks_of_a_pack(tmp_path: Path) -> None:
+    """A task that comes after the tag is added to it; one with a name of the library is not."""
+    ours, theirs = Folder(tmp_path / "ours"), Folder(tmp_path / "theirs")
+    ours.write("own.yaml", "task: own\ntag: shared\n")
+    for name in ("first", "own", "second"):
+        theirs.write(f"tasks/{name}.yaml", f"task: {name}\ntag: shared\n")
+    packs.add(str(theirs.path))
+    index = TaskManager(include_path=ours.path).task_index
+    assert index["shared"].tags == {"own", "first", "second"}
+    assert index["own"].path == str(ours.path / "own.yaml")
 
 
 def _commit(folder: Path) -> str:
@@ -141,7 +154,7 @@ def test_what_is_no_pack_is_refused_and_leaves_nothing(
 
 def test_a_pack_does_not_overwrite_another(published: Path) -> None:
     packs.add(str(published))
-    with pytest.raises(ValueError, match="there is a pack 'theirs' already"):
+    with pytest.raises(ValueError, match="there is already a pack 'theirs'"):
         packs.add(str(published))
 
 
@@ -192,7 +205,9 @@ def test_a_damaged_record_is_told_and_can_be_removed(
 ) -> None:
     pack = packs.add(str(published))
     (pack.path / file).write_text(text)
-    with pytest.raises(ConfigError, match=f"{file}: is damaged; `lm-eval packs remove theirs`"):
+    with pytest.raises(
+        ConfigError, match=f"{file}: the file is damaged; run `lm-eval packs remove theirs`"
+    ):
         TaskManager().load("colours")
     packs.remove("theirs")
     assert not list(packs.packs_folder().iterdir())
@@ -206,7 +221,10 @@ def test_an_older_pack_keeps_its_names(lm_eval_command: Command, published: Path
     file = published / "lm_eval" / "tasks" / "colours" / "colours.yaml"
     file.write_text(file.read_text() + "num_fewshot: 1\n")
     added = lm_eval_command("packs", "add", published, "--name", "ape")
-    assert "the pack zebra has 2 of these names too and goes first; ape:colours" in added.stdout
+    assert (
+        "the pack zebra also has 2 of these names and takes precedence; use ape:colours"
+        in added.stdout
+    )
     packs.update("zebra")
     packs.update("ape")
     assert [pack.name for pack in packs.installed()] == ["zebra", "ape"]
@@ -231,9 +249,12 @@ def test_a_prefix_reaches_members_patterns_overrides_and_lists(published: Path) 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("theirs:demo_pairs", "the pack theirs has no task, group or tag 'demo_pairs'"),
+        ("theirs:demo_pairs", "theirs has no task, group or tag 'demo_pairs'"),
         ("theirs:colour", "Did you mean 'colours'"),
-        ("thiers:colours", "there is no pack 'thiers' to look for 'colours' in. Did you mean"),
+        (
+            "thiers:colours",
+            "there is no plug-in or pack 'thiers', so 'thiers:colours' cannot be found. Did",
+        ),
     ],
 )
 def test_a_name_that_a_pack_does_not_have_is_not_looked_for_elsewhere(
@@ -261,7 +282,7 @@ def test_stored_answers_of_a_packs_task_are_scored_again(
         (packs.find("theirs").tasks / "colours" / "colours.jsonl").unlink(missing_ok=True)
     packs.remove("theirs")
     gone = lm_eval_command("score", run)
-    assert (gone.returncode, "there is no pack 'theirs'" in gone.stderr) == (2, True)
+    assert (gone.returncode, "no plug-in or pack 'theirs'" in gone.stderr) == (2, True)
 
 
 # -- what comes from strangers ----------------------------------------------------------------
@@ -295,7 +316,9 @@ def test_a_repository_has_no_links_to_this_machines_files(published: Path, tmp_p
     (tmp_path / "secret.yaml").write_text("task: secret\n")
     (published / "lm_eval" / "tasks" / "own.yaml").symlink_to(tmp_path / "secret.yaml")
     _commit(published)
-    with pytest.raises(ConfigError, match=r"own.yaml is a link that leads out of the repository"):
+    with pytest.raises(
+        ConfigError, match=r"own.yaml is a symbolic link that leads out of the repository"
+    ):
         packs.add(f"git+file://{published}")
     assert not packs.installed()
 
@@ -309,7 +332,7 @@ def test_what_is_too_large_to_be_task_files_is_refused(
         shutil.make_archive(str(tmp_path / "a"), kind, published) for kind in ("zip", "tar")
     ]
     for source in (str(published), *archives):
-        with pytest.raises(ConfigError, match="give the folder that they are in alone"):
+        with pytest.raises(ConfigError, match="give a folder that contains only the task files"):
             packs.add(source)
     assert not packs.installed()
 
@@ -321,14 +344,16 @@ def test_a_source_is_never_an_option_of_another_program(
     monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a program was started"))
-    with pytest.raises(ConfigError, match=r"name a (source|package|repository)"):
+    with pytest.raises(
+        ConfigError, match=r"the source of the pack is empty|not a valid (package|repository)"
+    ):
         packs.add(source)
 
 
 def test_a_package_is_fetched_without_building_it(
     tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pip is asked for a wheel; a source archive would have its code run."""
+    """pip downloads a wheel, because building a source archive would run its code."""
     asked: list[list[str]] = []
 
     def pip(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
@@ -402,7 +427,7 @@ def test_of_two_that_add_at_once_one_is_told(
         copyfile(*words)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shutil, "copyfile", meanwhile)
-    with pytest.raises(ConfigError, match="there is a pack 'theirs' already"):
+    with pytest.raises(ConfigError, match="there is already a pack 'theirs'"):
         packs.add(str(published))
     assert [path.name for path in packs.packs_folder().iterdir()] == ["theirs"]
 
@@ -422,8 +447,8 @@ def test_a_folder_that_cannot_hold_packs_is_named(
     monkeypatch.setenv("LMEVAL_PACKS_DIR", str(tmp_path / "file" / "packs"))
     done = lm_eval_command("packs", "add", published)
     assert done.returncode == 2
-    assert "packs cannot be kept there" in done.stderr
-    assert "LMEVAL_PACKS_DIR names another" in done.stderr
+    assert "packs cannot be stored there" in done.stderr
+    assert "set LMEVAL_PACKS_DIR to another" in done.stderr
 
 
 def test_a_pack_is_found_again_from_another_folder(
@@ -444,9 +469,9 @@ def test_a_pack_is_found_again_from_another_folder(
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("import sympy", r"pip install 'lm_eval\[math\]'"),
+        ("import sympy", r"pip install -e '\.\[math\]' in the checkout"),
         ("import word2number.w2n", "pip install word2number"),
-        ("import json.gone", "the installed version of json has no such part"),
+        ("import json.gone", "the installed version of json has no json.gone"),
         ("import no_such_module_x", "install the package that has the module 'no_such_module_x'"),
         (
             "try:\n    import jieba\nexcept ImportError:\n    raise ImportError('install it all')",
@@ -469,7 +494,7 @@ def test_a_missing_module_is_told_with_what_to_install(
 
 
 class _Absent(importlib.abc.MetaPathFinder):
-    """Some packages are not installed, whatever this machine has."""
+    """An import hook that makes some packages appear as not installed."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name.partition(".")[0] in ("sympy", "word2number", "jieba"):

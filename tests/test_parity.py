@@ -1,4 +1,4 @@
-"""The same requests as the published harness, byte for byte, and the same scores.
+"""Tests that requests are byte for byte those of the published harness, and scores are equal.
 
 Needs `../shared` (the record of the published harness, a mirror of data) and the task folder of
 its wheel, which `make test` fetches from PyPI into `.venv`.
@@ -44,7 +44,7 @@ def _chunks(path: Path) -> list[list[str]]:
 
 
 def record(cases: Path, names: list[str], out: Path, tasks: str = TASKS) -> dict[str, Any]:
-    """What this harness asks and scores; without `tasks`, of its own library."""
+    """Returns our requests and scores; without `tasks`, those of our own library."""
     done = subprocess.run(
         [sys.executable, SHARED / "parity" / "record.py", cases, out, *names],
         env={**os.environ, "MIRROR": str(SHARED / "data"), "TASKS": tasks, "PYTHONPATH": str(ROOT)},
@@ -98,9 +98,9 @@ LIBRARY = json.loads((OWN / "library_cases.json").read_text(encoding="utf-8"))
 @needs_shared
 @pytest.mark.parametrize("name", LIBRARY)
 def test_the_library_asks_and_scores_as_published(name: str, tmp_path: Path) -> None:
-    """Our task files, beside what the published harness asked and scored with its own.
+    """Our task files give the requests and scores of the published harness with its own files.
 
-    Of programs (HumanEval, MBPP) only what is asked: they are run nowhere.
+    For programs (HumanEval, MBPP) only requests are compared, because programs are not run.
     """
     theirs = json.loads((OWN / "library_published.json").read_text(encoding="utf-8"))
     ours = record(OWN / "library_cases.json", [name], tmp_path / "ours.json", tasks="")

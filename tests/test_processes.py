@@ -1,4 +1,4 @@
-"""Several processes that share a run's requests; here, models that think they are processes."""
+"""Tests runs in several processes, simulated by models that act as different ranks."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def of_two(lm: ScriptedLM, rank: int, gather: Callable[[Any], Any]) -> ScriptedL
 
 
 def test_processes_answer_a_share_each_and_the_first_collects(colours: Folder) -> None:
-    """The second process goes first, and hands to the first all that it would send."""
+    """The second process runs first; its messages are passed to the first one."""
     expected = evaluated(colours, painter(), ["colours"])["results"]["colours"]
     handed: list[Any] = []
     second = of_two(painter(), 1, handed.append)
     tasks = TaskManager(include_path=str(colours.path)).load("colours")
     assert lm_eval.evaluate(second, tasks) is None
-    assert len(second.asked) == 6
+    assert len(second.requests) == 6
     theirs = iter(handed)
     first = of_two(painter(), 0, lambda mine: [mine, next(theirs)])
     assert evaluated(colours, first, ["colours"])["results"]["colours"] == expected
-    assert len(first.asked) == 6
+    assert len(first.requests) == 6
 
 
 def _failing(mine: Any) -> list[Any]:
-    """The other process agrees on the requests, and fails on its share."""
+    """Simulates another process that agrees on the requests and fails on its share."""
     return [mine, ([], "it fell over") if isinstance(mine[0], list) else mine]
 
 
@@ -58,7 +58,7 @@ def test_a_process_that_fails_tells_the_one_that_collects(colours: Folder) -> No
 def test_a_process_tells_at_once_what_it_failed_on(
     colours: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others finish their shares first, which may take hours."""
+    """The error must not wait for the other processes, which may take hours."""
     lm = of_two(ScriptedLM(), 1, lambda mine: None)
     with pytest.raises(ModelError):
         evaluated(colours, lm, ["colours"])
@@ -66,26 +66,26 @@ def test_a_process_tells_at_once_what_it_failed_on(
 
 
 def test_a_model_that_cannot_gather_is_an_error(colours: Folder) -> None:
-    with pytest.raises(ModelError, match="2 processes, but its gather_object brought"):
+    with pytest.raises(ModelError, match="2 processes, but its gather_object returned"):
         evaluated(colours, of_two(painter(), 0, lambda mine: [mine]), ["colours"])
 
 
 def test_processes_that_made_different_requests_are_refused(colours: Folder) -> None:
     lm = of_two(painter(), 0, lambda mine: [mine, ("another hash", 12)])
-    with pytest.raises(ModelError, match=r"different requests \(colours\).*PYTHONHASHSEED"):
+    with pytest.raises(ModelError, match=r"different requests \(tasks: colours\).*PYTHONHASHSEED"):
         evaluated(colours, lm, ["colours"])
-    assert lm.asked == []
+    assert lm.requests == []
 
 
 def test_repeats_of_one_request_stay_in_one_process() -> None:
-    """They are numbered by their order, and each number is drawn otherwise."""
+    """Repeats are numbered in order, and each number has its own sample."""
     requests = [
         Instance("generate_until", {}, (text, {}), 0, ("t", i, 5)) for i, text in enumerate("abc")
     ]
     handed: list[Any] = []
     second = of_two(ScriptedLM(generate=lambda text, _: text), 1, handed.append)
     answer(executor_for(RunConfig(), second), requests)
-    assert [request.args[0] for request in second.asked] == ["b"] * 5 + ["c"] * 5
+    assert [request.args[0] for request in second.requests] == ["b"] * 5 + ["c"] * 5
     theirs = iter(handed)
     first = of_two(ScriptedLM(generate=lambda text, _: text), 0, lambda mine: [mine, next(theirs)])
     answer(executor_for(RunConfig(), first), requests)
@@ -113,11 +113,11 @@ def test_a_fresh_run_of_several_processes_asks_every_share_again(
         handed: list[Any] = []
         second = of_two(painter(), 1, handed.append)
         lm_eval.simple_evaluate(second, use_cache=cache, fresh=fresh, **tasks)
-        assert len(second.asked) == asked
+        assert len(second.requests) == asked
         theirs = iter(handed)
         first = of_two(painter(), 0, lambda mine, theirs=theirs: [mine, next(theirs)])
         results: Any = lm_eval.simple_evaluate(first, use_cache=cache, fresh=fresh, **tasks)
-        assert len(first.asked) == asked
+        assert len(first.requests) == asked
         assert results["answers"] == {"asked": 2 * asked, "requests": 12}
 
 
@@ -134,7 +134,7 @@ def test_answers_kept_after_forgetting_are_found(tmp_path: Path) -> None:
 
 
 def test_requests_with_pictures_are_alike_in_every_process() -> None:
-    """A picture is another object in each, at another place in memory."""
+    """An image is a different object in each process, at another memory address."""
     made = [Instance("generate_until", {}, ("a", {}, {"visual": [object()]}), 0) for _ in "12"]
     assert prompts_hash(made[:1]) == prompts_hash(made[1:])
     other = Instance("generate_until", {}, ("b", {}, {"visual": [object()]}), 0)
@@ -147,7 +147,7 @@ def test_requests_with_pictures_are_alike_in_every_process() -> None:
 def test_a_rank_counts_among_several_processes_alone(
     rank: str | None, size: str | None, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scheduler may set RANK in a job of one; its results must be written all the same."""
+    """A scheduler may set RANK for a single process; its results must be written anyway."""
     for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
         monkeypatch.delenv(name, raising=False)
         if value is not None:

@@ -1,4 +1,4 @@
-"""What a person sees of a run while it is under way, and that a pipe sees nothing of it."""
+"""Tests the progress display on a terminal, and that a pipe does not get it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_stages_of_more_than_a_second_are_named_and_then_gone(tmp_path: Path) ->
     assert seen.code == 0, seen.output
     for expected in ("Loading the model: 00:01", "Loading the model: 00:02"):
         assert expected in seen.drawings
-    assert "Asking the model: 00:01" in seen.drawings
+    assert "Running the model: 00:01" in seen.drawings
     assert not any(line.startswith("Scoring answers") for line in seen.drawings)
     assert seen.screen[0].startswith("slow ("), "the table's heading is the first that stays"
 
@@ -98,7 +98,7 @@ def test_a_user_turns_progress_off_by_the_variable_of_tqdm(tmp_path: Path) -> No
 
 
 def test_log_messages_get_lines_of_their_own(tmp_path: Path) -> None:
-    """Those of libraries, too, whose handlers are made while a line is shown."""
+    """Also messages of libraries that create handlers while the progress line is shown."""
     seen = on_terminal(
         SLOW_MODEL
         + """
@@ -194,7 +194,7 @@ with stage("Waiting"):
 
 def test_ctrl_c_ends_a_run_under_a_stage_in_one_line(tmp_path: Path) -> None:
     code = f"{SLOW_MODEL}\nsys.exit(main({RUN.format('answer=60')}))"
-    seen = on_terminal(code, tmp_path, interrupt_at="Asking the model: 00:01")
+    seen = on_terminal(code, tmp_path, interrupt_at="Running the model: 00:01")
     assert seen.code == 130
     assert [line for line in seen.screen if "Asking" in line] == []
     assert seen.screen[-1] == "lm-eval: interrupted."
@@ -242,7 +242,7 @@ options = ["--model", "hf", "--model_args", f"pretrained={WEIGHTS}", "--batch_si
 main(["run", *options, "--tasks", "demo_sums", "--limit", "8"])
 """
     seen = on_terminal(code, tmp_path, OMP_NUM_THREADS="1")
-    assert "Checking what is exact on this model: 00:01" in seen.drawings
+    assert "Checking which fast modes are exact on this model: 00:01" in seen.drawings
     growing = r"Generating answers: .* 0/40 \[00:0\d, \d+ tokens/s\]"
     assert any(re.match(growing, line) for line in seen.drawings), seen.output
     (left,) = [line for line in seen.screen if line.startswith("Generating answers: 100%")]

@@ -1,4 +1,4 @@
-"""Small print of prompts: what a new look at them once got wrong."""
+"""Tests details of prompts that were once wrong."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ COLUMNS = {"doc_to_text": "q", "doc_to_choice": "options", "doc_to_target": "gol
 @pytest.mark.parametrize(
     ("values", "formats", "said"),
     [
-        ({"doc_to_choice": ["A", "B", "C"]}, "mcqa", "labels already"),
-        ({"doc_to_text": "{{q}}\n{{options[0]}}"}, "cloze", "shows the choices"),
-        ({}, {"mcqa": {"choice_labels": None}}, "answers are labels"),
-        ({}, {"generate": {"choice_labels": None}}, "answers are labels"),
+        ({"doc_to_choice": ["A", "B", "C"]}, "mcqa", "which looks like labels"),
+        ({"doc_to_text": "{{q}}\n{{options[0]}}"}, "cloze", "already contains the choices"),
+        ({}, {"mcqa": {"choice_labels": None}}, "answers of this format are labels"),
+        ({}, {"generate": {"choice_labels": None}}, "answers of this format are labels"),
         ({}, {"mcqa": {"choice_labels": "leters"}}, "letters, numbers, a list or null"),
-        ({}, {"mcqa": {"question_prefix": 5}}, "question_prefix must be text"),
-        ({}, {"mcqa": "abc"}, "must be a table"),
+        ({}, {"mcqa": {"question_prefix": 5}}, "question_prefix must be a string"),
+        ({}, {"mcqa": "abc"}, "must be a mapping"),
     ],
 )
 def test_a_format_refuses_what_nobody_means(values: Any, formats: Any, said: str) -> None:
@@ -112,13 +112,13 @@ def test_choices_may_be_a_tuple_or_an_array(colours: Folder, made: str) -> None:
     [
         ("doc_to_target: answer", "doc_to_target: none", r"document 0: the gold answer is None"),
         ("doc_to_target: answer", "doc_to_target: half", r"document 0: the gold answer is 0\.5"),
-        ("doc_to_choice: colours", "doc_to_choice: holes", "a choice that is nothing"),
+        ("doc_to_choice: colours", "doc_to_choice: holes", "returned None as a choice"),
         (
             "multiple_choice",
             "loglikelihood",
-            "doc_to_target gave 0; what is to be scored must be text",
+            "doc_to_target returned 0, but only text can be scored",
         ),
-        ("metadata:", "fewshot_config: first_n\nmetadata:", "must be a table"),
+        ("metadata:", "fewshot_config: first_n\nmetadata:", "must be a mapping"),
         (
             "metadata:",
             "fewshot_config: {fewshot_indices: abc}\nmetadata:",
@@ -127,7 +127,7 @@ def test_choices_may_be_a_tuple_or_an_array(colours: Folder, made: str) -> None:
         (
             "metadata:",
             "generation_kwargs: {until: 5}\nmetadata:",
-            r"generation_kwargs\.until must be text",
+            r"generation_kwargs\.until must be a string",
         ),
         ("{{thing}}", "{{ thing | regex_replace('(', '') }}", "in the template|the template"),
         ("{{thing}}", "{{ range(10**9) | length }}", "the template"),

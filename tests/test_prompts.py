@@ -1,4 +1,4 @@
-"""Documents become prompts, to the letter."""
+"""Tests that documents become the exact prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lm_eval.api.registry import get_sampler
 from lm_eval.errors import ConfigError, DataError, UnknownNameError
 from lm_eval.prompts import fields
-from lm_eval.prompts.fewshot import ContextSampler, FirstNSampler, without_question
+from lm_eval.prompts.fewshot import ContextSampler, FirstNSampler, replace_eval_doc
 from lm_eval.prompts.messages import Message, join, question_and_answer, render, single_turn
 from lm_eval.prompts.template import apply_template
 from lm_eval.prompts.text import general_detokenize
@@ -35,7 +35,9 @@ def test_templates_can_replace_by_pattern() -> None:
 
 
 def test_an_undefined_name_is_an_error_that_lists_the_columns() -> None:
-    with pytest.raises(DataError, match=r"'nope' is undefined.* The document has: q, n, options"):
+    with pytest.raises(
+        DataError, match=r"'nope' is undefined.* The columns of the document are: q, n, options"
+    ):
         apply_template("{{nope}}", DOC)
 
 
@@ -103,7 +105,7 @@ def test_a_prefix_opens_the_answer() -> None:
 
 
 def test_an_answer_that_is_no_choice_is_refused() -> None:
-    with pytest.raises(DataError, match="number 5, but there are 2 choices"):
+    with pytest.raises(DataError, match="the index 5, but the document has only 2 choices"):
         question_and_answer("Q", answer=5, choices=["x", "y"])
 
 
@@ -144,7 +146,7 @@ def test_the_question_is_never_among_its_examples(make: type[ContextSampler]) ->
     sampler = make(POOL, rnd=0)
     for doc in POOL:
         assert doc not in sampler.sample(10, eval_doc=doc)
-        shown = without_question(sampler, doc, sampler.sample(19), Random(0))
+        shown = replace_eval_doc(sampler, doc, sampler.sample(19), Random(0))
         assert doc not in shown
         assert len(shown) == 19
 
@@ -153,7 +155,7 @@ def test_taking_the_question_out_leaves_other_draws_alone() -> None:
     plain_draws, careful = ContextSampler(POOL, rnd=3), ContextSampler(POOL, rnd=3)
     for doc in POOL:
         drawn = plain_draws.sample(5)
-        exchanged = without_question(careful, doc, careful.sample(5), Random(3))
+        exchanged = replace_eval_doc(careful, doc, careful.sample(5), Random(3))
         assert [d for d in drawn if d != doc] == exchanged[: 5 - (doc in drawn)]
 
 
@@ -163,14 +165,12 @@ def test_first_n_are_the_first() -> None:
 
 @pytest.mark.parametrize("make", [ContextSampler, FirstNSampler])
 def test_too_few_documents_are_an_error(make: type[ContextSampler]) -> None:
-    with pytest.raises(ConfigError, match="21 few-shot examples are needed, but only 20"):
+    with pytest.raises(ConfigError, match="21 few-shot examples are needed, but there are only 20"):
         make(POOL).sample(21)
 
 
 def test_an_unknown_sampler_is_named() -> None:
-    known = (
-        r"unknown few-shot sampler 'frist_n'\. Did you mean 'first_n'\? Known .*: default, first_n"
-    )
+    known = r"unknown few-shot sampler 'frist_n'\. Did you mean 'first_n'\? .*: default, first_n"
     with pytest.raises(UnknownNameError, match=known):
         get_sampler("frist_n")
 

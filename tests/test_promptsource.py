@@ -1,4 +1,4 @@
-"""One data set asked in many ways: prompts come from template files, alone or as a pattern."""
+"""Tests PromptSource templates: one of them, or all that match a pattern."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ templates:
 
 @pytest.fixture
 def things(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    """The colours, with templates for a data set of that name."""
+    """Writes the task `colours` with templates for a dataset of that name."""
     colours.write("templates/things/colours/templates.yaml", TEMPLATES)
     monkeypatch.setenv("LMEVAL_PROMPTSOURCE_DIR", str(colours.path / "templates"))
     # The task reads its own files, but its data set goes by the name the templates know.
@@ -76,7 +76,7 @@ def task(folder: Folder, use_prompt: str, output_type: str = "multiple_choice") 
 
 
 def requests(folder: Folder, name: str = "asked") -> dict[str, list[tuple[str, str]]]:
-    """The arguments of the first document's requests, task by task."""
+    """Returns the arguments of the first document's requests, by task."""
     loaded = TaskManager(include_path=folder.path).load([name])
     found = {}
     for task_name, built in loaded["tasks"].items():
@@ -121,14 +121,14 @@ def test_a_pattern_skips_prompts_that_do_not_fit_the_output_type(
     task(things, "promptsource:*")
     assert sorted(requests(things)) == ["asked::plain", "asked::shown-as-a-question"]
     (warning,) = [r.getMessage() for r in caplog.records if "use_prompt" in r.getMessage()]
-    assert "1 of 3 prompts have no choices to rank and are skipped" in warning
+    assert "1 of 3 prompts have no answer choices and are skipped" in warning
     assert warning.endswith("multiple_choice: 'free'.")
     caplog.clear()
     task(things, "promptsource:[fp]*")  # one is left, so the task is no group
     assert list(requests(things)) == ["asked"]
     assert len([r for r in caplog.records if "use_prompt" in r.getMessage()]) == 1
     task(things, "promptsource:fre*")  # none is left
-    with pytest.raises(ConfigError, match="'free' has no choices to rank"):
+    with pytest.raises(ConfigError, match="'free' has no answer choices"):
         requests(things)
 
 
@@ -163,10 +163,10 @@ def test_a_file_of_prompts_may_be_named(things: Folder) -> None:
     ("use_prompt", "said"),
     [
         ("plian", "no prompt 'plian'. Did you mean 'plain'"),
-        ("promptsource:zzz*", "There are: Shown, as a question?, free, plain"),
+        ("promptsource:zzz*", "Available prompts: Shown, as a question?, free, plain"),
         ("nowhere:plain", "'nowhere' before the colon must be"),
-        ("free", "has no choices to rank"),
-        ("gone.yaml:plain", "gone.yaml: cannot be read"),
+        ("free", "has no answer choices"),
+        ("gone.yaml:plain", "gone.yaml cannot be read"),
         ("asked.yaml:plain", "is not a file of prompt templates"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_random_pick_is_the_same_for_the_same_document() -> None:
 
 def test_a_document_a_template_does_not_ask_about_is_told() -> None:
     prompt = Prompt("p", "{% if q %}{{q}} ||| yes{% endif %}")
-    with pytest.raises(DataError, match="does not ask about this document"):
+    with pytest.raises(DataError, match="cannot be used for this document"):
         prompt.text({"q": ""})
 
 
@@ -231,7 +231,7 @@ def test_every_template_file_is_read() -> None:
 
 @needs_templates
 def test_templates_render_the_data_sets_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strictly: a template that names a column which is not there would be an error."""
+    """Undefined variables are errors: a template may not name a missing column."""
     monkeypatch.setenv("LMEVAL_PROMPTSOURCE_DIR", str(SHARED / "promptsource" / "templates"))
     asked: dict[str, int] = {}
     with mirror_at(str(SHARED / "data")):

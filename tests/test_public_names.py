@@ -1,11 +1,13 @@
-"""The names that task folders and model classes in the wild import keep working."""
+"""Tests that names that published task folders and model classes import keep working."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -90,7 +92,25 @@ NAMES = {
         "SPANFilter",
     ],
     "lm_eval.filters.custom": ["CustomFilter"],
+    "lm_eval.models.anthropic_llms": ["AnthropicChat", "AnthropicLM"],
+    "lm_eval.models.api_models": [
+        "JsonChatStr",
+        "LMEVAL_MODEL_NONE_ANSWER_PLACEHOLDER",
+        "LogLikelihoodInputs",
+        "TemplateAPI",
+        "create_image_prompt",
+    ],
+    "lm_eval.models.gguf": ["GGUFLM"],
+    "lm_eval.models.litellm_llms": ["LiteLLMChatCompletion"],
+    "lm_eval.models.openai_completions": [
+        "AzureOpenaiChatCompletionsLM",
+        "LocalChatCompletion",
+        "LocalCompletionsAPI",
+        "OpenAIChatCompletion",
+        "OpenAICompletionsAPI",
+    ],
     "lm_eval.models.scripted": ["ScriptedLM"],
+    "lm_eval.models.sglang_generate_API": ["SGLANGGENERATEAPI"],
     "lm_eval.models.dummy": ["DummyLM"],
     "lm_eval.models.demo": ["DemoLM"],
     "lm_eval.models.utils": [
@@ -106,8 +126,10 @@ NAMES = {
         "_add_special_kwargs",
     ],
     "lm_eval.utils": [
+        "RemoteTokenizer",
         "Reorderer",
         "apply_template",
+        "check_remote_tokenizer_support",
         "eval_logger",
         "general_detokenize",
         "get_rolling_token_windows",
@@ -195,9 +217,12 @@ def test_the_entry_points_take_the_published_parameters() -> None:
         (
             lm_eval.simple_evaluate,
             SIMPLE_EVALUATE,
-            ["data_dir", "confidence", "cluster", "sample", "sample_seed", "output_path", "fresh"],
+            [
+                *("data_dir", "confidence", "cluster", "sample", "sample_seed", "output_path"),
+                *("fresh", "max_failed"),
+            ],
         ),
-        (lm_eval.evaluate, EVALUATE, ["confidence", "cluster"]),
+        (lm_eval.evaluate, EVALUATE, ["confidence", "cluster", "max_failed"]),
     ):
         assert list(inspect.signature(function).parameters) == [*published, *ours]
 
@@ -251,3 +276,24 @@ def test_the_run_command_takes_the_published_options() -> None:
             or f"--{option}," in done.stdout
             or (f"--{option}\n" in done.stdout)
         ), option
+
+
+def test_every_name_of_the_api_page_exists() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    names = re.findall(
+        r"^::: ([\w.]+)(?:\n    options:\n      members:\n((?: {8}- \w+\n)+))?", page, re.M
+    )
+    assert len(names) > 20
+    for name, members in names:
+        found = resolve(name)
+        for member in re.findall(r"- (\w+)", members):
+            assert hasattr(found, member), f"{name}.{member}"
+
+
+def resolve(name: str) -> object:
+    """Returns the module, class or function with a dotted name."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        module, _, attribute = name.rpartition(".")
+        return getattr(importlib.import_module(module), attribute)

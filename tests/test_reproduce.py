@@ -1,4 +1,4 @@
-"""A results file holds all it takes to make its numbers again, and a change is named."""
+"""Tests that a run can be reproduced from its results file, and that changes are reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def results_of(folder: Path) -> Path:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Folder:
-    """The demo's choices as a task of one's own."""
+    """Writes a copy of `demo_choice` as a custom task."""
     source = Path(__file__).parents[1] / "lm_eval" / "tasks" / "demo"
     folder = Folder(tmp_path / "tasks")
     text = (source / "demo_choice.yaml").read_text()
@@ -81,13 +81,13 @@ def test_another_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().out
     assert "demo_pairs: acc,none was" in said
     assert "the model: own" in said
-    assert "numpy was 0.1, is" in said
+    assert "numpy was 0.1, is now" in said
 
 
 def test_a_published_results_file_is_made_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The dummy model's texts are always the same, so this task's numbers must come out."""
+    """The dummy model's texts are constant, so the scores must be reproduced."""
     folder = Folder(tmp_path / "tasks")
     (log,) = PUBLISHED.rglob("samples_rec_text_*")
     rows = {row["doc_id"]: row["doc"] for row in map(json.loads, log.read_text().splitlines())}
@@ -101,7 +101,7 @@ def test_a_published_results_file_is_made_again(
     published["results"]["rec_text"]["exact_match,letter"] += 1e-4
     file = folder.write("results.json", json.dumps(published))
     assert reproduce(file, "--include_path", folder.path) == 1
-    assert "rec_text: exact_match,letter was 0.2501, is 0.25" in capsys.readouterr().out
+    assert "rec_text: exact_match,letter was 0.2501, is now 0.25" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("turns", [True, False])
@@ -119,9 +119,9 @@ def test_examples_of_a_published_chat_keep_their_turns(turns: bool, tmp_path: Pa
     ("content", "said"),
     [
         (None, "there is no such file"),
-        ("{", "cannot be read as results"),
-        ("[]", "is no results file"),
-        ('{"results": {}}', "does not say how it was made"),
+        ("{", "cannot be read as a results file"),
+        ("[]", "is not a results file"),
+        ('{"results": {}}', "does not contain the settings of the run"),
     ],
 )
 def test_what_is_no_results_file_is_refused(
@@ -138,7 +138,7 @@ def test_a_folder_without_results_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reproduce(tmp_path) == 2
-    assert "holds no results" in capsys.readouterr().err
+    assert "contains no results file" in capsys.readouterr().err
 
 
 def test_numbers_are_compared_as_numbers() -> None:

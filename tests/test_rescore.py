@@ -1,4 +1,4 @@
-"""Numbers come back from stored answers exactly, whoever stored them, and without a model."""
+"""Tests that scores are recomputed exactly from stored answers, without a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISHED = Path(__file__).parent / "published"
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes a model fails."""
+    """Makes the test fail if a model is created."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a model was made")
@@ -50,7 +50,7 @@ def written(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with every kind of request, repeats, filters, groups and bootstrapped errors."""
+    """Returns the folder of a run with all request types, repeats, groups and bootstrap."""
     folder = tmp_path_factory.mktemp("demo") / "out"
     words = ("--limit", "10", "--bootstrap_iters", "100", "--log_samples", "--confidence", "0.9")
     assert main(["run", "--model", "demo", "--tasks", "demo", *words, "-o", str(folder)]) == 0
@@ -83,7 +83,7 @@ def test_sample_logs_score_as_the_run_did(
 def test_logs_of_unsafe_tasks_need_confirmation(
     colours: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Scoring is what runs the code."""
+    """Scoring runs the code of the task."""
     file = colours.path / "colours.yaml"
     file.write_text(file.read_text() + "unsafe_code: true\n")
     out, confirmed = str(tmp_path / "out"), "--confirm_run_unsafe_code"
@@ -148,7 +148,7 @@ def test_another_filter_and_another_metric(demo_run: Path) -> None:
     ("words", "said"),
     [
         (("--filter", "majorty"), "no filter pipeline 'majorty'. Did you mean 'majority'?"),
-        (("--metrics", "acc"), "acc cannot be had from output_type generate_until"),
+        (("--metrics", "acc"), "acc cannot be computed for output_type generate_until"),
         (("--filter", "{name: x"), "not valid YAML"),
         (("--filter", "{nam: x}"), "each entry needs a `name`"),
         (("--log_samples",), "needs --output_path"),
@@ -159,6 +159,15 @@ def test_what_cannot_be_scored_is_explained(
 ) -> None:
     assert main(["score", str(demo_run), "--tasks", "demo_sums", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_metric_that_suits_only_some_tasks_is_refused_with_the_way_to_select_them(
+    demo_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", str(demo_run), "--metrics", "acc"]) == 2
+    assert "Select the tasks that the metrics suit with --tasks." in capsys.readouterr().err
+    words = ("--metrics", "acc", "--tasks", "demo_choice,demo_pairs")
+    assert main(["score", str(demo_run), *words]) == 0
 
 
 def test_a_task_that_was_not_run_has_no_answers(colours: Folder, demo_run: Path) -> None:
@@ -187,7 +196,10 @@ def test_a_task_is_scored_as_its_group_had_it(
 
 @pytest.fixture
 def ran(colours: Folder, lm_eval_command: Command, tmp_path: Path) -> Callable[..., Any]:
-    """Run `colours` with the demo model, then score it: the rows, and what was said."""
+    """Runs `colours` with the demo model; returns a function that rescores the run.
+
+    The function returns the scores (None if it failed) and the text on stderr.
+    """
     words = ("--tasks", "colours", "--include_path", colours.path, "--model", "demo")
 
     def score(*more: str | Path) -> tuple[Any, str]:
@@ -210,7 +222,7 @@ def test_a_changed_metric_is_picked_up(ran: Callable[..., Any], colours: Folder)
     row, said = ran()
     assert "acc_norm,none" in row
     assert "acc,none" in before
-    assert "task colours: changed since: its configuration." in said
+    assert "task colours has changed since the earlier run: its configuration or code." in said
 
 
 def test_answers_to_prompts_that_read_otherwise_now_are_found_by_document(
@@ -221,8 +233,8 @@ def test_answers_to_prompts_that_read_otherwise_now_are_found_by_document(
     file.write_text(file.read_text().replace("Of what", "Of which"))
     row, said = ran()
     assert row == before
-    assert "changed since: its configuration, its prompts" in said
-    assert "12 of its requests read otherwise now" in said
+    assert "changed since the earlier run: its configuration or code, its prompts" in said
+    assert "12 of its requests have changed since the run" in said
 
 
 def test_answers_about_other_documents_are_not_taken(
@@ -260,7 +272,7 @@ def test_a_run_cut_off_says_what_is_missing(tmp_path: Path) -> None:
 
     words = ("--tasks", "demo_choice,demo_sums", "--limit", "5", "-o", str(tmp_path))
     assert main(["run", "--model", "demo_cut_off", *words]) == 2
-    with pytest.raises(DataError, match=r"`lm-eval resume .*` asks for the rest"):
+    with pytest.raises(DataError, match=r"`lm-eval resume .*` gets the remaining answers"):
         rescore(tmp_path, Changes())
     _, results = rescore(tmp_path, Changes(tasks=["demo_choice"]))
     assert results["results"]["demo_choice"]["sample_len"] == 5
@@ -302,15 +314,18 @@ def test_one_log_is_enough() -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda p: p.write_text("{"), r":1: is no line of JSON"),
-        (lambda p: p.write_text(""), "holds no samples"),
-        (lambda p: p.write_text('{"doc_id": 0}\n'), r":1: is no sample: KeyError: 'arguments'"),
+        (lambda p: p.write_text("{"), r":1: is not valid JSON"),
+        (lambda p: p.write_text(""), "contains no samples"),
+        (lambda p: p.write_text('{"doc_id": 0}\n'), r":1: is not a sample: KeyError: 'arguments'"),
         (
             lambda p: p.write_text(p.read_text().replace('["lol", "lol"]', '"lol"').strip()[:-9]),
-            "is no line of JSON",
+            "is not valid JSON",
         ),
-        (lambda p: p.rename(p.with_name("log.jsonl")), "holds neither a run .* nor sample logs"),
-        (lambda p: p.rename(p.with_name(p.name.replace("rec_text", "rec_story"))), "none to"),
+        (lambda p: p.rename(p.with_name("log.jsonl")), "contains neither a run .* nor sample logs"),
+        (
+            lambda p: p.rename(p.with_name(p.name.replace("rec_text", "rec_story"))),
+            "not valid answers to",
+        ),
     ],
 )
 def test_a_log_that_cannot_be_read_is_explained(
@@ -333,15 +348,15 @@ def test_a_log_with_documents_missing_is_said(
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[:-3]))
     rescore(tmp_path, Changes())
-    told = f"{log}: holds {len(lines) - 3} documents; the results beside it are of {len(lines)}."
-    assert told in caplog.text
+    told = f"{log}: contains {len(lines) - 3} documents, but the results file beside it reports "
+    assert f"{told}{len(lines)}." in caplog.text
 
 
 def test_an_answer_index_that_cannot_be_read_is_explained(demo_run: Path, tmp_path: Path) -> None:
     out = shutil.copytree(demo_run, tmp_path / "copy")
     (index,) = out.rglob("answer_index_*.npz")
     index.write_bytes(b"PK but not really")
-    with pytest.raises(EvalError, match="cannot be read as a run's answer index"):
+    with pytest.raises(EvalError, match="cannot be read as the answer index of a run"):
         rescore(out, Changes())
 
 
@@ -355,7 +370,7 @@ def _newer(store: Path) -> None:
     [
         (_newer, "was written by a newer version"),
         (lambda store: store.write_bytes(store.read_bytes()[:5000]), "is damaged"),
-        (lambda store: store.write_text("no store " * 999), "is damaged or no store"),
+        (lambda store: store.write_text("no store " * 999), "is damaged or is not an answer store"),
     ],
 )
 @pytest.mark.parametrize("command", ["score", "resume"])
@@ -381,7 +396,7 @@ def test_a_store_that_cannot_be_used_stops_the_command_and_stays(
 def test_a_folder_nobody_may_write_is_scored(
     demo_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root may write anywhere, so the system's answer is given here."""
+    """Root may write anywhere, so the permission error is simulated."""
     monkeypatch.setattr("os.access", lambda *_: False)
     before = sorted(demo_run.rglob("*"))
     _, results = rescore(demo_run, Changes())

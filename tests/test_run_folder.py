@@ -1,4 +1,4 @@
-"""A run is its folder: moved, renamed, removed, damaged, or seen from another place."""
+"""Tests run folders that are moved, renamed, removed, damaged or used from another directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from lm_eval.cli import main
 from lm_eval.errors import OutputError
 from lm_eval.results.files import save
-from lm_eval.results.names import LONGEST, file_name
+from lm_eval.results.names import MAX_NAME_BYTES, file_name
 from lm_eval.results.reader import latest_results
 from lm_eval.runs.folder import RunFolder
 from lm_eval.runs.stored import find_runs
@@ -29,7 +29,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def run(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`lm-eval run` of the dummy model on `colours`, given in a folder of its own."""
+    """Returns a function that runs the dummy model on `colours` in its own directory."""
     work = colours.path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -53,7 +53,7 @@ def test_a_folder_that_was_moved_goes_on_where_it_is(
     shutil.move("out", tmp_path / "moved")
     capsys.readouterr()
     assert main(["resume", str(tmp_path / "moved")]) == 0
-    assert "12 of 12 answers were there already" in capsys.readouterr().err
+    assert "12 of 12 answers were found in the store" in capsys.readouterr().err
     assert not Path("out").exists()
     assert len(list((tmp_path / "moved" / "dummy").glob("results_2*.json"))) == 2
 
@@ -65,7 +65,7 @@ def test_the_folder_of_a_named_file_may_be_moved_too(
     shutil.move("out", tmp_path / "moved")
     capsys.readouterr()
     assert main(["resume", str(tmp_path / "moved")]) == 0
-    assert "12 of 12 answers were there already" in capsys.readouterr().err
+    assert "12 of 12 answers were found in the store" in capsys.readouterr().err
     assert len(list((tmp_path / "moved").glob("mine_2*.json"))) == 2
     assert latest_results(tmp_path / "moved") == max((tmp_path / "moved").glob("mine_2*.json"))
 
@@ -74,7 +74,7 @@ def test_a_folder_of_another_name_is_not_left_for_a_new_one(run: Any, capsys: Ca
     assert run("--output_path", "out") == 0
     Path("out", "dummy").rename("renamed")
     assert main(["resume", "renamed"]) == 2
-    assert "call it dummy again" in capsys.readouterr().err
+    assert "Rename it back to dummy" in capsys.readouterr().err
     assert not list(Path("out").iterdir())
 
 
@@ -91,7 +91,7 @@ def test_a_model_in_a_relative_folder_is_found_from_anywhere(
         monkeypatch.chdir(tmp_path / "elsewhere")
         assert main([word, "../out"]) == 0
         said = "".join(capsys.readouterr())
-        assert "another one" not in said
+        assert "differs from that of the earlier run" not in said
         assert "the model" not in said
         assert Path.cwd() == tmp_path / "elsewhere"  # as it was
     # And where that folder is gone, it is said which model is meant.
@@ -99,16 +99,16 @@ def test_a_model_in_a_relative_folder_is_found_from_anywhere(
     shutil.rmtree(work)
     assert main(["resume", "../out"]) == 0
     said = capsys.readouterr().err
-    assert f"{work}, where the run was given, is not there any more" in said
-    assert "pretrained=./model is taken from" in said
-    assert "the model is another one" in said
+    assert f"The directory {work}, in which the run was started, no longer exists" in said
+    assert "pretrained=./model is read relative to" in said
+    assert "the model differs from that of the earlier run" in said
     shutil.rmtree("model")
     for word in ("resume", "reproduce"):
         work.mkdir(exist_ok=True)  # by now, "elsewhere" is where the run was given
         monkeypatch.chdir(work)
         shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
         assert main([word, "../out"]) == 2
-        assert "Go to the folder from which ./model is the model" in capsys.readouterr().err
+        assert "Change to the directory that contains ./model" in capsys.readouterr().err
     assert main(["score", "../out"]) == 0  # which needs no model
 
 
@@ -123,7 +123,7 @@ def test_a_model_called_by_dots_stays_inside_its_output_path(run: Any, name: str
 def test_long_names_are_shortened_and_told_apart(tmp_path: Path) -> None:
     one, two = "é" * 300, "é" * 301
     assert file_name("an/ordinary:name") == "an__ordinary__name"
-    assert len(file_name(one).encode()) <= LONGEST
+    assert len(file_name(one).encode()) <= MAX_NAME_BYTES
     assert file_name(one) != file_name(two)
     row = {"doc_id": 0, "doc": {}, "target": "", "arguments": [("a", "b")], "resps": [[[0, True]]]}
     samples = [{**row, "filtered_resps": [], "filter": "none", "metrics": [], "doc_hash": ""}]
@@ -165,11 +165,11 @@ def test_half_a_record_is_explained(
     before = file.read_text()
     code = run("--output_path", "out") if command == "run" else main([command, "out"])
     assert code == 2
-    assert "no whole record of a run. Move it aside" in capsys.readouterr().err
+    assert "not a complete record of a run. Move the file away" in capsys.readouterr().err
     assert file.read_text() == before
     file.rename("aside.json")
     assert run("--output_path", "out") == 0
-    assert "12 of 12 answers were there already" in capsys.readouterr().err
+    assert "12 of 12 answers were found in the store" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("layout", ['"x"', "null", "0", "99"])
@@ -177,7 +177,9 @@ def test_a_record_of_another_layout_is_refused(run: Any, capsys: Captured, layou
     assert run("--output_path", "out") == 0
     Path("out/dummy/run.json").write_text(f'{{"format": {layout}}}')
     assert main(["resume", "out"]) == 2
-    assert "no record of a run, or one by a newer version" in capsys.readouterr().err
+    assert (
+        "not the record of a run, or it was written by a newer version" in capsys.readouterr().err
+    )
 
 
 def test_settings_of_a_newer_version_are_named(run: Any, capsys: Captured) -> None:
@@ -188,38 +190,50 @@ def test_settings_of_a_newer_version_are_named(run: Any, capsys: Captured) -> No
     file.write_text(json.dumps(record))
     for word in ("resume", "score"):
         assert main([word, "out"]) == 2
-        assert "its settings hold 'telepathy', which this version" in capsys.readouterr().err
+        assert "its settings contain 'telepathy', which this version" in capsys.readouterr().err
     results = latest_results(Path("out"))
     content = json.loads(results.read_text())
     content["settings"]["telepathy"] = True
     results.write_text(json.dumps(content))
     assert main(["reproduce", str(results)]) == 2
-    assert f"{results}: its settings hold 'telepathy'" in capsys.readouterr().err
+    assert f"{results}: its settings contain 'telepathy'" in capsys.readouterr().err
 
 
 def test_a_folder_that_may_not_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root may read anywhere, so the system's answer is given here."""
+    """Root may read anywhere, so the permission error is simulated."""
 
     def refuse(path: Path) -> Any:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(OutputError, match=r"may not be read \(Permission denied\)"):
+    with pytest.raises(OutputError, match=r"the folder cannot be read \(Permission denied\)"):
         find_runs(tmp_path)
 
 
-def test_a_record_with_a_secret_is_for_its_owner_alone(run: Any) -> None:
-    for words, mode in ((("--output_path", "a"), 0o644), (("--model_args", "api_key=x"), 0o600)):
-        umask = os.umask(0o022)
-        try:
-            assert run("--output_path", "a", *words) == 0
-        finally:
-            os.umask(umask)
-        assert Path("a/dummy/run.json").stat().st_mode & 0o777 == mode
-    assert "api_key" in Path("a/dummy/run.json").read_text()  # `resume` needs nothing else
-    assert "api_key" not in latest_results(Path("a")).read_text()
+def test_a_secret_is_not_stored_and_the_same_command_continues(run: Any, capsys: Captured) -> None:
+    words = ("--output_path", "a", "--model_args", "api_key=abracadabra")
+    assert run(*words) == 0
+    for file in Path("a").rglob("*"):
+        assert file.is_dir() or b"abracadabra" not in file.read_bytes()
+    capsys.readouterr()
+    assert main(["resume", "a"]) == 2
+    assert "secret settings (model_args api_key), which are not stored" in capsys.readouterr().err
+    assert run(*words) == 0
+    assert "answers were found in the store" in capsys.readouterr().err
+
+
+def test_a_record_of_an_earlier_version_with_a_secret_is_for_its_owner_alone(
+    run: Any, tmp_path: Path
+) -> None:
+    assert run("--output_path", "a") == 0
+    file = Path("a/dummy/run.json")
+    content = json.loads(file.read_text())
+    content["runs"][0]["settings"]["model_args"] = {"api_key": "x"}
+    file.write_text(json.dumps(content))
+    assert run("--output_path", "a", "--limit", "1") == 0
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_removed_under_a_run_leaves_no_half_record(tmp_path: Path) -> None:
@@ -245,9 +259,9 @@ def test_results_that_cannot_be_written_are_not_lost(
         patched.setattr(files, "write_log", full)
         assert run("--output_path", "out", "--log_samples") == 2
     said = capsys.readouterr().err
-    assert "writing the results failed (No space left on device). Every answer is kept" in said
+    assert "writing the results failed (No space left on device). All answers are stored" in said
     assert main(["resume", "out"]) == 0
-    assert "12 of 12 answers were there already" in capsys.readouterr().err
+    assert "12 of 12 answers were found in the store" in capsys.readouterr().err
     assert len(list(Path("out/dummy").glob("samples_*"))) == 1
 
 
@@ -269,4 +283,7 @@ def test_whoever_interrupts_a_run_is_told_how_it_goes_on(tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "interrupted. The answers so far are kept; `lm-eval resume out/demo` goes on" in said
+    assert (
+        "interrupted. The answers so far are stored. To continue, run `lm-eval resume out/demo`"
+        in said
+    )

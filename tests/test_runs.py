@@ -1,11 +1,14 @@
-"""Runs from Python as from the command line; several of them in one folder."""
+"""Tests runs from Python and from the command line, and several runs in one folder."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lm_eval
@@ -29,7 +32,7 @@ def written(folder: Path) -> Any:
 
 @pytest.fixture
 def command(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`lm-eval run` of a model on `colours`, into the folder `out`."""
+    """Returns a function that runs a model on `colours` into the folder `out`."""
     monkeypatch.chdir(colours.path)
 
     def run(*words: str, model: str = "dummy", tasks: str = "colours") -> int:
@@ -63,7 +66,7 @@ def test_the_same_call_asks_nothing_again(tmp_path: Path, caplog: pytest.LogCapt
     assert first["answers"] == {"asked": 12, "requests": 12}
     again: Any = lm_eval.simple_evaluate("demo", **call)
     assert again["answers"] == {"asked": 0, "requests": 12}
-    assert "12 of 12 answers were there already" in caplog.text
+    assert "12 of 12 answers were found in the store" in caplog.text
     fresh: Any = lm_eval.simple_evaluate("demo", fresh=True, **call)
     assert fresh["answers"] == {"asked": 12, "requests": 12}
 
@@ -112,7 +115,7 @@ def test_score_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "exact_match,majority",
         "exact_match_stderr,majority",
     ]
-    with pytest.raises(TypeError, match=r"no setting 'confidense'. Did you mean 'confidence'"):
+    with pytest.raises(TypeError, match=r"unknown setting 'confidense'. Did you mean 'confidence'"):
         lm_eval.score(tmp_path, confidense=0.9)
 
 
@@ -125,7 +128,7 @@ def test_a_model_object_keeps_its_answers_too(colours: Folder, tmp_path: Path) -
     first, second = painter(), painter()
     assert run(first)["results"]["colours"]["acc,none"] == 5 / 6
     assert run(second)["results"]["colours"]["acc,none"] == 5 / 6
-    assert (len(first.asked), len(second.asked)) == (12, 0)
+    assert (len(first.requests), len(second.requests)) == (12, 0)
     with pytest.raises(
         OutputError, match=r"made with a model object .*ScriptedLM.* Call simple_ev"
     ):
@@ -148,6 +151,53 @@ def test_each_command_keeps_its_own_settings(command: Any) -> None:
     assert len([*Path("out/dummy").glob("*.sqlite")]) == 1
 
 
+def test_model_arguments_that_change_only_the_speed_are_not_part_of_a_run(
+    command: Any, capsys: Captured
+) -> None:
+    assert command("--model_args", "num_concurrent=2,size=3") == 0
+    capsys.readouterr()
+    assert command("--model_args", "num_concurrent=8,timeout=5,size=3") == 0
+    assert "changed since the earlier run" not in capsys.readouterr().err
+    (run,) = find_runs("out")
+    assert run.record.settings["model_args"] == {"num_concurrent": 8, "timeout": 5, "size": 3}
+    assert main(["resume", "out"]) == 0
+    assert command("--model_args", "num_concurrent=8,size=4") == 0
+    assert len(find_runs("out")) == 2
+
+
+def test_runs_that_an_earlier_version_told_apart_by_speed_are_read_as_one(
+    command: Any, colours: Folder
+) -> None:
+    assert command("--model_args", "num_concurrent=2") == 0
+    folder = Path("out/dummy")
+    (run,) = find_runs("out")
+    index = folder / str(run.record.answer_index)
+    with np.load(index) as columns:
+        renamed = {**columns, "run id": np.array("0123abcd")}
+    np.savez(folder / "answer_index_0123abcd.npz", **renamed)
+    index.unlink()
+    record = run.record.to_json() | {"answer_index": "answer_index_0123abcd.npz"}
+    later = {**record, "settings": {**record["settings"], "model_args": {"num_concurrent": 4}}}
+    later["begun"] += 1
+    (folder / "run.json").write_text(json.dumps({"format": 2, "runs": [record, later]}))
+    (run,) = find_runs("out")
+    assert run.record.settings["model_args"] == {"num_concurrent": 4}
+    text = (colours.path / "colours.yaml").read_text()
+    colours.write("colours.yaml", text.replace("Of what", "Of which"))  # so that the index is read
+    assert lm_eval.score("out")["results"] == written(Path("out"))["results"]
+
+
+def test_a_list_of_runs_shows_options_as_they_are_typed(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    typed = ("--samples", '{"colours": [0, 3]}', "--include_path", str(tmp_path / "more"))
+    assert command(*typed, "--model_args", "size=3") == 0
+    (run,) = find_runs("out")
+    words = shlex.split(run.describe())
+    for option, value in [*zip(typed[::2], typed[1::2], strict=True), ("--model_args", "size=3")]:
+        assert (option, value) in itertools.pairwise(words)
+    assert words.count("--include_path") == 2
+
+
 def test_resume_lists_several_runs_and_takes_the_one_that_is_named(
     command: Any, capsys: Captured
 ) -> None:
@@ -157,7 +207,7 @@ def test_resume_lists_several_runs_and_takes_the_one_that_is_named(
     capsys.readouterr()
     assert main(["resume", "out"]) == 2
     said = capsys.readouterr().err
-    assert "out: holds 3 runs; name one with --run ID" in said
+    assert "out: contains 3 runs. Select one with --run ID" in said
     assert "demo: " in said
     assert "--tasks demo_choice,demo_pairs" in said
     assert "--tasks colours --limit 2 " in said
@@ -168,7 +218,7 @@ def test_resume_lists_several_runs_and_takes_the_one_that_is_named(
         assert f"limit: {run.record.settings.get('limit')}" in printed
     assert main(["resume", "out/demo"]) == 0  # there is one alone
     assert main(["resume", "out", "--run", "nothing"]) == 2
-    assert "holds no run 'nothing'. They are:" in capsys.readouterr().err
+    assert "contains no run 'nothing'. The runs are:" in capsys.readouterr().err
 
 
 def test_resume_takes_the_only_unfinished_run(command: Any, capsys: Captured) -> None:
@@ -181,7 +231,7 @@ def test_resume_takes_the_only_unfinished_run(command: Any, capsys: Captured) ->
     capsys.readouterr()
     assert main(["resume", "out"]) == 0
     told = capsys.readouterr()
-    assert "going on with the unfinished one" in told.err
+    assert "resuming the unfinished one" in told.err
     assert "limit: 2" in told.out
 
 
@@ -194,7 +244,7 @@ def test_score_prints_a_table_for_every_run(command: Any, capsys: Captured) -> N
     printed = capsys.readouterr().out
     assert printed.count("Version|") == 3
     assert all(run.record.id in printed for run in find_runs("out"))
-    with pytest.raises(OutputError, match="holds 3 runs"):
+    with pytest.raises(OutputError, match="contains 3 runs"):
         lm_eval.score("out")
     chosen = find_runs("out")[-1].record
     one = lm_eval.score("out", run=chosen.id)
@@ -235,7 +285,7 @@ def test_a_folder_of_the_first_format_is_read_and_added_to(command: Any) -> None
 
 
 def test_one_run_has_one_record_however_it_was_asked_for(colours: Folder, tmp_path: Path) -> None:
-    """`--limit 3` is a float on the command line; a function has no text that stays the same."""
+    """`--limit 3` is a float on the command line; a function's repr differs in every process."""
     out = str(tmp_path / "out")
     assert (
         main(["run", "--model", "demo", "--tasks", "demo_choice", "--limit", "3", "-o", out]) == 0
@@ -261,6 +311,27 @@ def test_score_goes_on_after_a_run_that_was_cut_off(command: Any, capsys: Captur
     assert told.out.count("Version|") == 1
     assert "not scored: " in told.err
     assert "4 have no stored answer" in told.err
+
+
+def test_the_reason_why_a_run_cannot_be_scored_is_printed_once(
+    command: Any, capsys: Captured
+) -> None:
+    import sqlite3
+
+    assert command("--limit", "2") == 0
+    with sqlite3.connect("out/dummy/answers.sqlite") as store:
+        store.execute("DELETE FROM answers")
+    capsys.readouterr()
+    assert main(["score", "out"]) == 2
+    assert capsys.readouterr().err.count("have no stored answer") == 1
+    assert command("--limit", "4") == 0
+    with sqlite3.connect("out/dummy/answers.sqlite") as store:
+        store.execute("DELETE FROM answers")
+    capsys.readouterr()
+    assert main(["score", "out"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("have no stored answer") == 2
+    assert said.endswith("lm-eval: error: out: none of the 2 runs could be scored.\n")
 
 
 def test_score_takes_patterns_for_tasks(command: Any, capsys: Captured) -> None:
@@ -346,7 +417,7 @@ def test_fresh_forgets_what_this_command_asked_and_nothing_else(command: Any) ->
 def test_an_answer_is_not_given_to_another_choice_that_has_its_place_now(
     command: Any, colours: Folder, capsys: Captured
 ) -> None:
-    """The prompt reads otherwise, so answers are looked for by place; the choices were turned."""
+    """The prompt has changed, so answers are looked up by position; the choices are reordered."""
     assert command() == 0
     text = (colours.path / "colours.yaml").read_text()
     colours.write("colours.yaml", text.replace("Of what", "Of which"))
@@ -420,7 +491,7 @@ def test_a_record_of_wrong_types_is_explained(
     file.write_text(json.dumps(content))
     for words in (["score", "out"], ["resume", "out"]):
         assert main(words) == 2
-        assert "is no whole record of a run" in capsys.readouterr().err
+        assert "this is not a complete record of a run" in capsys.readouterr().err
     assert command("--limit", "2") == 2
 
 
@@ -429,7 +500,7 @@ def test_a_record_of_wrong_types_is_explained(
 
 @pytest.fixture
 def mirrored(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    """The task reads its documents from a mirror."""
+    """Makes the task read its documents from a mirror."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

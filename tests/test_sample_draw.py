@@ -1,4 +1,4 @@
-"""`--sample` draws documents by a seed, task by task, a smaller draw within every larger one."""
+"""Tests `--sample`: seeded per task, and each smaller sample is part of every larger one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_python_takes_it_too() -> None:
 
 @pytest.mark.parametrize("more", [{"limit": 3}, {"samples": {"demo_choice": [1]}}])
 def test_one_way_of_choosing_is_enough(more: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="cannot be combined"):
         RunConfig(sample=5, **more)
 
 

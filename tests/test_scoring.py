@@ -1,4 +1,4 @@
-"""From answers to results: pipelines, what stands beside a score, and what happens to mistakes."""
+"""Tests scoring: filter pipelines, what is reported with a score, and errors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def evaluated(folder: Folder, lm: Any, *tasks: str, **settings: Any) -> Any:
 
 
 def says(*answers: str) -> ScriptedLM:
-    """A model with an answer to each of the questions q0, q1, …"""
+    """Returns a model with a fixed answer to each of the questions q0, q1, …"""
     return ScriptedLM(generate=lambda context, settings: answers[int(context[1:])])
 
 
@@ -136,7 +136,10 @@ def test_one_metric_is_aggregated_in_one_way(folder: Folder, of_task: bool) -> N
     one = "" if of_task else "    metric_list: [{metric: exact_match}]\n"
     other = "    metric_list: [{metric: exact_match, aggregation: median}]\n"
     text = NUMBER.replace("  - name: loose\n", f"{one}  - name: loose\n{other}")
-    with pytest.raises(ConfigError, match="its pipelines aggregate 'exact_match' in different"):
+    with pytest.raises(
+        ConfigError,
+        match="pipelines set a different aggregation or higher_is_better for the metric 'exact_m",
+    ):
         evaluated(sums(folder, text), says())
 
 
@@ -238,7 +241,7 @@ def test_clusters_nobody_has_are_refused_before_the_model_is_asked(folder: Folde
         evaluated(sums(folder), lm, cluster="prat")
     with pytest.raises(ConfigError, match=r"no column 'prat'\. Did you mean 'part'"):
         evaluated(sums(folder, "cluster: prat\n"), lm)
-    assert lm.asked == []
+    assert lm.requests == []
 
 
 def test_groups_count_what_the_limit_left(folder: Folder) -> None:
@@ -271,7 +274,7 @@ def test_the_command_shows_intervals(lm_eval_command: Command) -> None:
     assert "95% interval" in done.stdout
     done = lm_eval_command(*run, "--confidence", "95")
     assert done.returncode == 2
-    assert "confidence must lie between 0 and 1, such as 0.95" in done.stderr
+    assert "confidence must be between 0 and 1, such as 0.95" in done.stderr
 
 
 # -- multiple choice, by its definition -------------------------------------------------------
@@ -334,7 +337,7 @@ def test_choices_can_be_divided_by_their_tokens(colours: Folder) -> None:
     task = colours.path / "colours.yaml"
     task.write_text(task.read_text().replace("metric: acc\n", "metric: acc_tokens\n"))
     lm = ScriptedLM(loglikelihood=lambda context, continuation: (-1.0, False))
-    with pytest.raises(ModelError, match="ScriptedLM does not tell how it cuts text into tokens"):
+    with pytest.raises(ModelError, match="ScriptedLM has no method _encode_pair to count tokens"):
         evaluated(colours, lm, "colours")
     # The second choice of each pair has a token more, so the same likelihood a token less.
     lm._encode_pair = lambda context, continuation: (  # type: ignore[attr-defined]
@@ -343,11 +346,11 @@ def test_choices_can_be_divided_by_their_tokens(colours: Folder) -> None:
     )
     results = evaluated(colours, lm, "colours")
     assert results["results"]["colours"]["acc_tokens,none"] == 0.5
-    assert [r.tokens for r in lm.asked[:2]] == [1, 2]
+    assert [r.tokens for r in lm.requests[:2]] == [1, 2]
 
 
 def test_tokens_are_counted_beside_a_function_of_ones_own(colours: Folder) -> None:
-    """With one, documents are scored one by one."""
+    """With a custom function, documents are scored one by one."""
     colours.write("own.py", "def always(items):\n    return 1.0\n")
     task = colours.path / "colours.yaml"
     metrics = "metric: acc_tokens\n  - metric: !function own.always\n    aggregation: mean\n"
@@ -485,18 +488,19 @@ def test_a_missing_library_is_named_with_its_remedy(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
+    command = r"pip install -e '\.\[metrics\]'"
     for entry, package in (
         ("{metric: wer}", "`evaluate` library, which is not installed"),
         ("{metric: accuracy, hf_evaluate: true}", "`evaluate` library, which is not installed"),
-        ("{metric: bleu}", "bleu needs sacrebleu, which is not installed"),
+        ("{metric: bleu}", "bleu needs the package sacrebleu, which is not installed"),
     ):
-        with pytest.raises(ConfigError, match=rf"{package}: pip install 'lm_eval\[metrics\]'"):
+        with pytest.raises(ConfigError, match=rf"{package}\. Install it with: {command}"):
             evaluated(sums(folder, f"metric_list: [{entry}]\n"), says())
 
 
 def test_a_metric_the_library_does_not_have_is_explained(folder: Folder) -> None:
     text = "metric_list: [{metric: ./nowhere/to_be_found, hf_evaluate: true}]\n"
-    with pytest.raises(DataError, match="could not be had from the `evaluate` library"):
+    with pytest.raises(DataError, match="could not be loaded from the `evaluate` library"):
         evaluated(sums(folder, text), says())
 
 
@@ -507,8 +511,12 @@ def test_a_metric_the_library_does_not_have_is_explained(folder: Folder) -> None
     ("text", "error", "said"),
     [
         ("metric_list: [{metric: exact_mtach}]\n", UnknownNameError, "mean 'exact_match'"),
-        ("metric_list: [{metric: acc}]\n", ConfigError, "acc cannot be had from output_type gen"),
-        ("metric_list: [{metric: perplexity}]\n", ConfigError, "only from loglikelihood"),
+        (
+            "metric_list: [{metric: acc}]\n",
+            ConfigError,
+            "acc cannot be computed for output_type gen",
+        ),
+        ("metric_list: [{metric: perplexity}]\n", ConfigError, "only for loglikelihood"),
         ("metric_list: [{metric: exact_match, reduction: maen}]\n", UnknownNameError, "'mean'"),
         ("metric_list: [{metric: exact_match, reduction: 3}]\n", ConfigError, "`reduction` must"),
         ("metric_list: [{metric: exact_match, aggregation: men}]\n", UnknownNameError, "'mean'"),
@@ -523,7 +531,7 @@ def test_mistakes_are_told_before_the_model_is_asked(
     with pytest.raises(error, match=said) as told:
         evaluated(sums(folder, text), lm)
     assert "sums" in str(told.value)
-    assert lm.asked == []
+    assert lm.requests == []
 
 
 def test_validate_finds_mistakes_in_the_lists_of_pipelines(
@@ -557,7 +565,7 @@ BROKEN = {
     "nothing": (
         "metric_list: [{metric: exact_match, aggregation: !function own.none}]\n",
         "def none(items):\n    pass\n",
-        "task 'sums': the aggregation of exact_match returned nothing; it must return a number",
+        "task 'sums': the aggregation of exact_match returned None; it must return a number",
     ),
     "filter": (
         "filter_list: [{name: f, filter: [{function: custom, filter_fn: !function own.f}]}]\n",
@@ -589,14 +597,14 @@ def test_answers_that_could_not_be_scored_wait_in_the_runs_folder(
     done = lm_eval_command("run", *words, "--output_path", folder.path / "out")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    (kept,) = re.findall(r"Every answer is kept, in (\S+);", done.stderr)
+    (kept,) = re.findall(r"All answers are stored in (\S+)\. Fix the error", done.stderr)
     assert Path(kept) == folder.path / "out" / "dummy"
     assert not list(Path(kept).glob("results_*"))
     folder.write("own.py", "def joined(items):\n    return sum(items)\n")
     again = lm_eval_command("resume", folder.path / "out")
     assert again.returncode == 0, again.stderr
-    assert "6 of 6 answers were there already" in again.stderr
-    assert "changed since: its configuration" in again.stderr
+    assert "6 of 6 answers were found in the store" in again.stderr
+    assert "changed since the earlier run: its configuration or code" in again.stderr
     assert len(list(Path(kept).glob("results_*"))) == 1
 
 
@@ -610,7 +618,7 @@ def test_answers_that_could_not_be_scored_are_kept_where_no_folder_was_named(
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    (kept,) = re.findall(r"Every answer is kept, in (\S+)\.", done.stderr)
+    (kept,) = re.findall(r"All answers are stored in (\S+)\.", done.stderr)
     (file,) = Path(kept).glob("answers_sums_*.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["doc"]["question"] for line in lines] == [f"q{i}" for i in range(6)]

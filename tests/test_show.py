@@ -1,4 +1,4 @@
-"""What the model will be asked can be seen beforehand, to the letter."""
+"""Tests `lm-eval show`, which prints the exact requests before a run."""
 
 from __future__ import annotations
 
@@ -218,10 +218,10 @@ def test_a_chat_is_shown_as_the_tokenizers_template_writes_it(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--doc", "6"), "has no document 6: they are numbered 0 to 5"),
+        (("--doc", "6"), "has no document 6: --doc must be between 0 and 5"),
         (("--doc", "-1"), "has no document -1"),
         (("--apply_chat_template",), "needs --tokenizer"),
-        (("--tokenizer", "nowhere"), "there is no tokenizer nowhere"),
+        (("--tokenizer", "nowhere"), "the tokenizer nowhere could not be loaded"),
     ],
 )
 def test_what_cannot_be_shown_is_explained(

@@ -1,4 +1,4 @@
-"""How sure a score is, held against scipy, scikit-learn, sacrebleu and simulated truth."""
+"""Tests standard errors and intervals against scipy, scikit-learn, sacrebleu and simulations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lm_eval.api.group import Group
 from lm_eval.config.group import AggMetricConfig
 from lm_eval.metrics import aggregations, classification, translation
 from lm_eval.metrics.uncertainty import confidence_interval, standard_error
-from lm_eval.stats.bootstrap import bootstrap_stderr, resamples
+from lm_eval.stats.bootstrap import bootstrap_stderr, draw_replicates
 from lm_eval.stats.errors import (
     clustered_stderr,
     mean_stderr,
@@ -119,7 +119,7 @@ def test_bootstrap_errors_agree_with_scipy_within_their_noise() -> None:
 
 
 def test_resamples_are_the_published_ones() -> None:
-    drawn = np.concatenate(list(resamples(7, 2500)))
+    drawn = np.concatenate(list(draw_replicates(7, 2500)))
     assert len(drawn) == 2000  # full thousands, as published
     for seed in (0, 1):
         generator = random.Random(seed)
@@ -168,7 +168,7 @@ def test_documents_that_repeat_each_other_count_once() -> None:
 
 
 def clustered_sample(generator: np.random.Generator) -> tuple[list[float], list[int]]:
-    """Forty clusters of one to eight documents around a true mean of 0."""
+    """Returns forty clusters of one to eight documents with a true mean of 0."""
     sizes = generator.integers(1, 9, 40)
     clusters = np.repeat(np.arange(40), sizes)
     values = generator.normal(size=40)[clusters] + generator.normal(size=len(clusters))
@@ -265,12 +265,14 @@ def test_chances_of_success_are_those_of_trying_every_draw(
 
 
 def test_more_draws_than_answers_are_refused() -> None:
-    with pytest.raises(ValueError, match="k is 4, but there are 3 answers"):
+    with pytest.raises(
+        ValueError, match="k is 4, but must be between 1 and the number of answers, 3"
+    ):
         pass_at_k(3, 1, 4)
 
 
 def test_the_error_over_documents_holds_the_variance_between_repeats() -> None:
-    """Var = (between + within / K) / n, with known truth: between 1, within 4, K 5, n 400."""
+    """The variance is (between + within / K) / n; here between = 1, within = 4, K = 5, n = 400."""
     generator = np.random.default_rng(4)
     table = generator.normal(size=(400, 1)) + generator.normal(scale=2, size=(400, 5))
     between, within = variance_components(table.tolist())

@@ -1,4 +1,4 @@
-"""Every answer is kept, found again, and never another model's."""
+"""Tests the answer store: answers are stored, found again, and never those of another model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
-from lm_eval.engine.keys import note_digests, prompts_hash, request_keys
+from lm_eval.engine.keys import prompts_hash, request_keys, set_digests
 from lm_eval.engine.store import FORMAT, MISSING, AnswerStore
 from lm_eval.errors import EvalError, ModelError, OutputError, StoreError
 from lm_eval.models.identity import fingerprint, model_identity
@@ -38,7 +38,7 @@ from tests.conftest import Command, Folder
 
 def key(kind: Any, *arguments: Any, seed: object = 1, repeat: int = 0) -> bytes | None:
     request = Instance(kind, {}, arguments, 0, ("t", 0, repeat + 1))
-    note_digests([request])
+    set_digests([request])
     return request_keys([request] * (repeat + 1), seed)[-1]
 
 
@@ -81,13 +81,13 @@ def test_what_does_not_change_an_answer_does_not_change_its_key() -> None:
 def test_a_key_does_not_depend_on_what_was_asked_before() -> None:
     pairs = [("a", "b"), ("a", "c"), ("b", "c"), ("a", "b"), ("\ud800", "x"), (3, "x"), (3, "x")]
     requests = [Instance("loglikelihood", {}, pair, 0, ("t", 0, 1)) for pair in pairs]
-    note_digests(requests)
+    set_digests(requests)
     assert request_keys(requests, 1) == [key("loglikelihood", *pair) for pair in pairs]
 
 
 def test_the_hash_of_prompts_does_not_depend_on_the_seed_and_counts_every_request() -> None:
     requests = [instance("a"), instance("b"), instance("b")]
-    note_digests(requests)
+    set_digests(requests)
     whole = prompts_hash(requests)
     assert whole != prompts_hash(requests[:2]) != prompts_hash(requests[1::-1])
     assert request_keys(requests, 1) != request_keys(requests, 2)
@@ -140,7 +140,7 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
     with AnswerStore(tmp_path / "s", "m") as store:
         store.add("generate_until", [b"1" * 16], ["kept"])
         store._connection.execute("PRAGMA max_page_count = 8")
-        with pytest.raises(StoreError, match=r"disk is full\. Every answer written so far is safe"):
+        with pytest.raises(StoreError, match=r"disk is full\. All answers stored so far are safe"):
             store.add("generate_until", [b"2" * 16], ["x" * 100_000])
         store._connection.execute("PRAGMA max_page_count = 100000")
         store.add("generate_until", [b"3" * 16], ["after"])
@@ -169,10 +169,10 @@ def truncated(path: Path) -> None:
     ("spoil", "said"),
     [
         (newer, "written by a newer version"),
-        (foreign, "not a store of answers"),
+        (foreign, "not an answer store"),
         (truncated, "is damaged"),
-        (lambda path: path.write_text("hello " * 100), "is damaged or no store"),
-        (lambda path: path.mkdir(), "cannot be kept there"),
+        (lambda path: path.write_text("hello " * 100), "is damaged or is not an answer store"),
+        (lambda path: path.mkdir(), "cannot be stored in this file"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_refused_and_left_alone(
@@ -195,26 +195,26 @@ def instance(context: str, repeats: int = 1, kind: Any = "generate_until") -> In
 
 
 class Counting(LM):
-    """Answers with how many it has answered; reports each, and may be cut off."""
+    """A model that answers with its count of answers, reports each, and can be interrupted."""
 
     def __init__(self, stop_after: int | None = None, report: bool = True) -> None:
         super().__init__()
-        self.asked: list[str] = []
+        self.prompts: list[str] = []
         self.stop_after, self.report = stop_after, report
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         given = []
         for request in reversed(requests):
-            if self.stop_after is not None and len(self.asked) >= self.stop_after:
+            if self.stop_after is not None and len(self.prompts) >= self.stop_after:
                 raise RuntimeError("cut off")
-            self.asked.append(request.args[0])
-            given.append(f"{request.args[0]} {len(self.asked)}")
+            self.prompts.append(request.args[0])
+            given.append(f"{request.args[0]} {len(self.prompts)}")
             if self.report:
                 self.cache_hook.add_partial("generate_until", request.args, given[-1])
         return given[::-1]
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        self.asked += [request.args[0] for request in requests]
+        self.prompts += [request.args[0] for request in requests]
         return [(-1.0, True) for _ in requests]
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
@@ -227,12 +227,12 @@ def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
         requests = [instance("a"), instance("b", 3), instance("c")]
         with AnswerStore(path, "m") as store:
             answer(executor_for(RunConfig(), lm), requests, store)
-        assert sorted(lm.asked) == ["a", "b", "b", "b", "c"]
+        assert sorted(lm.prompts) == ["a", "b", "b", "b", "c"]
         again = [instance("a"), instance("b", 3), instance("c"), instance("d")]
         second = Counting()
         with AnswerStore(path, "m") as store:
             answer(executor_for(RunConfig(), second), again, store)
-        assert second.asked == ["d"]
+        assert second.prompts == ["d"]
         assert [sorted(r.resps) for r in again[:3]] == [sorted(r.resps) for r in requests]
 
 
@@ -240,7 +240,7 @@ def test_a_store_that_fails_stops_a_model_that_reports_one_by_one(tmp_path: Path
     class Slow(Counting):
         def generate_until(self, requests: list[Instance]) -> list[str]:
             for request in requests:
-                self.asked.append(request.args[0])
+                self.prompts.append(request.args[0])
                 time.sleep(0.02)
                 self.cache_hook.add_partial("generate_until", request.args, "x" * 50_000)
             return ["x" * 50_000] * len(requests)
@@ -250,7 +250,7 @@ def test_a_store_that_fails_stops_a_model_that_reports_one_by_one(tmp_path: Path
         store._connection.execute("PRAGMA max_page_count = 8")
         with pytest.raises(StoreError, match="disk is full"):
             answer(executor_for(RunConfig(), lm), [instance(str(i)) for i in range(500)], store)
-    assert len(lm.asked) < 400
+    assert len(lm.prompts) < 400
 
 
 def test_a_model_that_is_cut_off_has_kept_what_it_reported(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_model_that_is_cut_off_has_kept_what_it_reported(tmp_path: Path) -> No
             answer(executor_for(RunConfig(), Counting(stop_after=3)), requests, store)
         lm = Counting()
         answer(executor_for(RunConfig(), lm), requests, store)
-    assert sorted(lm.asked) == ["a", "b"]
+    assert sorted(lm.prompts) == ["a", "b"]
 
 
 def test_the_same_request_twice_is_asked_once(tmp_path: Path) -> None:
@@ -268,19 +268,19 @@ def test_the_same_request_twice_is_asked_once(tmp_path: Path) -> None:
     requests = [instance(c, kind="loglikelihood") for c in "aab"]
     with AnswerStore(tmp_path / "s", "m") as store:
         answer(executor_for(RunConfig(), lm), requests, store)
-    assert lm.asked == ["a", "b"]
+    assert lm.prompts == ["a", "b"]
     assert [request.resps for request in requests] == [[(-1.0, True)]] * 3
 
 
 def test_requests_without_a_key_are_asked_every_time(tmp_path: Path) -> None:
     picture = Instance("loglikelihood", {}, ("a", "b", {"visual": object()}), 0, ("t", 0, 1))
-    note_digests([picture])
+    set_digests([picture])
     assert request_keys([picture], None) == [None]
     lm = Counting()
     with AnswerStore(tmp_path / "s", "m") as store:
         answer(executor_for(RunConfig(), lm), [picture], store)
         answer(executor_for(RunConfig(), lm), [picture], store)
-    assert lm.asked == ["a", "a"]
+    assert lm.prompts == ["a", "a"]
 
 
 # -- whose answers ----------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_each_part_of_a_models_identity_counts(tmp_path: Path) -> None:
 
 
 def test_large_weights_are_told_apart_by_their_contents_too(tmp_path: Path) -> None:
-    """Archives and mounts give files of different models the same size and time."""
+    """Archives and mounts can give files of different models the same size and date."""
     file = tmp_path / "model.safetensors"
     rng = np.random.default_rng(0)
     seen = []
@@ -349,14 +349,14 @@ def test_large_weights_are_told_apart_by_their_contents_too(tmp_path: Path) -> N
 def test_a_model_object_that_nothing_tells_apart_is_warned_of(
     colours: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As published it shares a store with others of its class; here it is said."""
+    """As published, it shares a store with others of its class, but with a warning."""
     lm_eval.simple_evaluate(
         ScriptedLM(loglikelihood=lambda *_: (-1.0, True)),
         tasks=["colours"],
         task_manager=TaskManager(include_path=colours.path),
         use_cache=str(tmp_path / "s"),
     )
-    assert "for every ScriptedLM object alike" in caplog.text
+    assert "shared by all ScriptedLM objects" in caplog.text
     assert "method `identity`" in caplog.text
 
 
@@ -494,10 +494,10 @@ def test_a_run_killed_again_and_again_ends_as_if_undisturbed(tmp_path: Path) -> 
 def test_a_second_run_on_a_folder_is_refused(lm_eval_command: Command, tmp_path: Path) -> None:
     folder = RunFolder.of(tmp_path / "out", "dummy")
     words = ("run", "--model", "dummy", "--tasks", "demo_choice", "--limit", "2")
-    with folder.held():
+    with folder.locked():
         done = lm_eval_command(*words, "--output_path", tmp_path / "out")
         assert done.returncode == 2
-        assert f"another run (process {os.getpid()}) is at work on it" in done.stderr
+        assert f"another run (process {os.getpid()}) is using this folder" in done.stderr
     assert lm_eval_command(*words, "--output_path", tmp_path / "out").returncode == 0
 
 
@@ -513,7 +513,7 @@ def test_what_a_killed_run_had_begun_to_write_is_swept_away(tmp_path: Path) -> N
     stale = (*stale, ".samples_t_2026-01-01T.jsonl.a_b")
     for name in (*stale, ".mine", "kept.json", "samples_t_2026-01-01T.jsonl"):
         (folder.path / name).write_text("half")
-    with folder.held():
+    with folder.locked():
         pass
     left = [".mine", "kept.json", "run.lock", "samples_t_2026-01-01T.jsonl"]
     assert sorted(p.name for p in folder.path.iterdir()) == left
@@ -545,14 +545,14 @@ def test_a_change_since_the_last_run_is_said(
     assert "changed" not in lm_eval_command(*words).stderr
     file.write_text(file.read_text().replace("Of what", "Of which"))
     said = lm_eval_command(*words).stderr
-    assert "task colours: changed since: its configuration, its prompts" in said
+    assert "colours has changed since the earlier run: its configuration or code, its pr" in said
     data = colours.path / "colours.jsonl"
     data.write_text(data.read_text().replace("grass", "a leaf"))
-    assert "changed since: its data, its prompts" in lm_eval_command(*words).stderr
+    assert "changed since the earlier run: its data, its prompts" in lm_eval_command(*words).stderr
     said = lm_eval_command(*words, "--fresh").stderr
     assert "already" not in said
     said = lm_eval_command(*words, "--model_args", "x=1").stderr
-    assert "the model is another one or was changed (arguments): its answers" in said
+    assert "the model differs from that of the earlier run (arguments), whose answers" in said
 
 
 def test_results_name_hashes_timings_and_answers(lm_eval_command: Command, tmp_path: Path) -> None:
@@ -575,10 +575,10 @@ def test_results_name_hashes_timings_and_answers(lm_eval_command: Command, tmp_p
     ("make", "said"),
     [
         (lambda folder: None, "there is no such folder"),
-        (lambda folder: folder.mkdir(), "holds no run"),
+        (lambda folder: folder.mkdir(), "contains no run"),
         (
             lambda folder: (folder.mkdir(), (folder / "run.json").write_text("{")),
-            "cannot be read as a run's record",
+            "cannot be read as the record of a run",
         ),
         (
             lambda folder: (folder.mkdir(), (folder / "run.json").write_text('{"format": 99}')),

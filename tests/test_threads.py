@@ -1,4 +1,4 @@
-"""Numpy computes on one thread during an evaluation, however that is started."""
+"""Tests that numpy uses one thread during an evaluation, however it is started."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ assert main(["run", "--model", "watching", "--tasks", "demo_pairs", "--limit", "
     "rescore": """
 from lm_eval import rescore
 from lm_eval.cli import main
-rescore.summarise = watched(rescore.summarise)
+rescore.summarize = watched(rescore.summarize)
 run = ["run", "--model", "dummy", "--tasks", "demo_pairs", "--limit", "2", "--output_path", "out"]
 assert main(run) == 0
 rescore.score("out")
@@ -64,7 +64,7 @@ rescore.score("out")
 
 
 def said_by(code: str, folder: Path, **environment: str) -> Any:
-    """What a script says in a process of its own, where no variable limits threads."""
+    """Returns the output of a script in a new process, without variables that limit threads."""
     unset = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     done = subprocess.run(

@@ -1,13 +1,13 @@
-"""Set our catalogue beside the published one: every name, and every task's merged configuration.
+"""Compares our task index with the published harness's: names and merged task configurations.
 
-usage, with the same TASKS folder for both (the published wheel's lm_eval/tasks):
+usage, with the same TASKS folder for both harnesses (lm_eval/tasks of the published wheel):
 
     PUBLISHED_PYTHON tools/compare_catalogue.py dump TASKS published.json
     PYTHONPATH=. PUBLISHED_PYTHON tools/compare_catalogue.py dump TASKS ours.json
     python tools/compare_catalogue.py compare published.json ours.json
 
-Both dumps run under the published harness's interpreter, so that code in task folders finds the
-same libraries; PYTHONPATH decides whose `lm_eval` it is. Functions compare by name.
+Both dumps run under the published harness's Python, so that code in task folders finds the same
+libraries; PYTHONPATH decides which `lm_eval` is imported. Functions are compared by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold: functions and classes by name."""
+    """Returns `value` as JSON data, with functions and classes replaced by their names."""
     if type(value).__name__ == "FunctionRef":
         return f"{value.folder}/{value.qualified_name}"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -37,6 +37,7 @@ def plain(value: Any) -> Any:
 
 
 def published_config(manager: Any, entry: Any) -> Any:
+    """Returns a task's configuration as the published harness loads it."""
     from lm_eval.config.task import TaskConfig
 
     values = manager._factory._load_full_config(entry, None)
@@ -46,6 +47,7 @@ def published_config(manager: Any, entry: Any) -> Any:
 
 
 def our_config(manager: Any, entry: Any) -> Any:
+    """Returns a task's configuration as our harness loads it."""
     from lm_eval.config.task import TaskConfig
     from lm_eval.config.yaml_file import load_yaml_file
     from lm_eval.tasks.build import Builder, known_fields
@@ -56,6 +58,10 @@ def our_config(manager: Any, entry: Any) -> Any:
 
 
 def dump(tasks: str, out: str) -> None:
+    """Writes all index entries and configurations of the folder `tasks` to the JSON file `out`.
+
+    Works with either harness: whichever `lm_eval` is imported.
+    """
     logging.disable(logging.ERROR)
     from lm_eval.config.group import GroupConfig
     from lm_eval.tasks import TaskManager
@@ -71,10 +77,10 @@ def dump(tasks: str, out: str) -> None:
             try:
                 configs[name] = plain(configure(manager, entry))
             except (Exception, SystemExit) as error:
-                # A library is missing, mostly: compare what the files say, functions unresolved.
+                # Usually a library is missing. Compare the files without importing functions.
                 configs[name] = {
                     "cannot be configured": type(error).__name__,
-                    "files say": plain(_values(entry, ours, resolve=False)),
+                    "file contents": plain(_values(entry, ours, resolve=False)),
                 }
         elif entry.kind.name == "GROUP":
             try:
@@ -89,7 +95,10 @@ def dump(tasks: str, out: str) -> None:
 
 
 def _values(entry: Any, ours: bool, resolve: bool) -> dict[str, Any]:
-    """A file and its includes merged, functions looked up or left as the paths they name."""
+    """Returns a task file merged with its includes.
+
+    With `resolve`, functions are imported; otherwise they stay paths.
+    """
     if ours:
         from lm_eval.config.yaml_file import load_yaml
 
@@ -100,11 +109,12 @@ def _values(entry: Any, ours: bool, resolve: bool) -> dict[str, Any]:
 
 
 def compare(published_file: str, our_file: str) -> int:
+    """Prints the differences of two dumps; returns 1 if there are any, else 0."""
     published, ours = (json.loads(Path(f).read_text()) for f in (published_file, our_file))
     for kind in ("TASK", "PY_TASK", "GROUP", "TAG"):
         theirs = {n for n, e in published["entries"].items() if e[0] == kind}
         mine = {n for n, e in ours["entries"].items() if e[0] == kind}
-        print(f"{kind:8} published {len(theirs)}, ours {len(mine)}, not in both {theirs ^ mine}")
+        print(f"{kind:8} published {len(theirs)}, ours {len(mine)}, in one only: {theirs ^ mine}")
     others = [n for n, e in published["entries"].items() if ours["entries"].get(n) != e]
     print(f"entries that differ in kind, file or tags: {len(others)} {others[:10]}")
     differing = []
@@ -113,15 +123,15 @@ def compare(published_file: str, our_file: str) -> int:
         mine = ours["configs"].get(name)
         if "cannot be configured" in theirs or "cannot be configured" in (mine or {}):
             both = "cannot be configured" in theirs and "cannot be configured" in (mine or {})
-            failing["both" if both else "one alone"] += 1
-            if not both or theirs.get("files say") != (mine or {}).get("files say"):
+            failing["in both" if both else "in one only"] += 1
+            if not both or theirs.get("file contents") != (mine or {}).get("file contents"):
                 differing.append((name, [str(theirs)[:300], str(mine)[:300]]))
             continue
-        # A field that one schema lacks and the other leaves unset is no difference.
+        # A field that is missing in one schema and unset in the other counts as equal.
         fields = [k for k in {*theirs, *(mine or {})} if theirs.get(k) != (mine or {}).get(k)]
         if fields:
             differing.append((name, [(f, theirs.get(f), (mine or {}).get(f)) for f in fields]))
-    print(f"configurations compared: {len(published['configs'])}; unusable in {dict(failing)}")
+    print(f"configurations compared: {len(published['configs'])}; failed to load: {dict(failing)}")
     print(f"configurations that differ: {len(differing)}")
     for name, why in differing[:20]:
         print(f"  {name}: {str(why)[:600]}")

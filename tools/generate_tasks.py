@@ -1,9 +1,10 @@
-"""Write the member files of the families that repeat, from the `_generate.py` beside them.
+"""Writes the YAML files of benchmarks with many similar tasks, by their `_generate.py` scripts.
 
 usage: python tools/generate_tasks.py [FOLDER …]
 
-A `_generate.py` has one function, `files()`: the text of every file it is responsible for, by its
-path within the folder. A test checks that the files are what it says.
+A `_generate.py` has a function `files()`, which returns the text of every file that it generates,
+keyed by its path relative to the folder. Without FOLDER, all benchmarks are written.
+tests/test_library.py checks that the files are up to date.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ LIBRARY = Path(__file__).parents[1] / "lm_eval" / "tasks"
 
 
 def generators() -> list[Path]:
+    """Returns the paths of all `_generate.py` scripts."""
     return sorted(LIBRARY.rglob("_generate.py"))
 
 
 def generated(script: Path) -> dict[Path, str]:
-    """What a script wants to stand where."""
+    """Returns the text of each file that `script` generates, keyed by its absolute path."""
     files: dict[str, str] = runpy.run_path(str(script))["files"]()
     return {script.parent / name: text for name, text in files.items()}
 

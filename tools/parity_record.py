@@ -1,12 +1,13 @@
-"""Boil a parity record down to what may be kept here: hashes and scores, no benchmark's rows.
+"""Condenses a parity record to hashes and scores, without the text of any benchmark.
 
 usage: MIRROR=../shared/data PUBLISHED_VENV/bin/python ../shared/parity/record.py \
            tests/parity/cases.json record.json
        python tools/parity_record.py record.json tests/parity/published.json
 
-`record.py` runs a harness over the cases with a model whose answers are hashes of the questions.
-What the published harness asked and scored is kept as `tests/parity/published.json`; for the
-cases of our own library, `tests/parity/library_cases.json`, as `library_published.json`.
+`record.py` runs a harness on the cases, with a model whose answers are hashes of its requests.
+The requests and scores of the published harness are stored as `tests/parity/published.json`; those
+of the cases in `tests/parity/library_cases.json`, which use our task library, as
+`library_published.json`.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ KEPT = ("results", "n-shot", "versions", "higher_is_better")
 
 
 def condense(record: dict[str, Any]) -> dict[str, Any]:
-    """The scores of every case as they are, the requests of every task as one hash."""
+    """Returns the record with the requests of each task replaced by their number and one hash."""
     return {
         case: {
             **{key: found[key] for key in KEPT},
             "requests": {
                 task: {
-                    "n": asked["n"],
-                    "hash": hashlib.sha256("\n".join(asked["digest"]).encode()).hexdigest()[:16],
+                    "n": sent["n"],
+                    "hash": hashlib.sha256("\n".join(sent["digest"]).encode()).hexdigest()[:16],
                 }
-                for task, asked in found["requests"].items()
+                for task, sent in found["requests"].items()
             },
         }
         for case, found in record.items()

@@ -1,10 +1,10 @@
-"""Pin what every task of the library asks to its version, for tests/test_library.py.
+"""Records the prompt hash and version of every task of the library, for tests/test_library.py.
 
 usage: python tools/pin_prompts.py [--force]
 
-A task whose prompts have changed while its version has not is refused: raise `metadata.version`
-in its file. `--force` pins it all the same, for a change that no number can tell (a row made by
-the tests, say).
+Refuses a task whose prompts have changed while its version has not: raise `metadata.version` in its
+file. `--force` records it anyway, for prompts that changed for another reason, such as a changed
+test document.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests import test_library as battery
 
 
 def main() -> int:
+    """Writes the records; returns 1 if a task was refused, else 0."""
     force = "--force" in sys.argv
     known = json.loads(battery.PINNED.read_text()) if battery.PINNED.exists() else {}
     pins: dict[str, list[str]] = {}
@@ -27,7 +28,7 @@ def main() -> int:
         try:
             task = battery.task_named(name)
         except battery.pytest.skip.Exception as reason:
-            print(f"{name}: not looked at ({reason})", file=sys.stderr)
+            print(f"{name}: skipped ({reason})", file=sys.stderr)
             if name in known:
                 pins[name] = known[name]
             continue
@@ -40,7 +41,11 @@ def main() -> int:
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(pins[name])}" for name in sorted(pins))
     battery.PINNED.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     for name in refused:
-        print(f"{name}: its prompts have changed and its version has not", file=sys.stderr)
+        print(
+            f"{name}: its prompts have changed, but its version has not. "
+            "Raise metadata.version in its file, or pass --force.",
+            file=sys.stderr,
+        )
     return 1 if refused else 0
 
 

@@ -1,4 +1,4 @@
-"""Unpack the task folder, and nothing else, of a published wheel that lies in a folder.
+"""Unpacks the task folder of the published wheel lm_eval-*.whl, which must be in FOLDER.
 
 usage: python tools/unpack_tasks.py FOLDER
 """
@@ -17,7 +17,7 @@ def main() -> None:
     (wheel,) = folder.glob("lm_eval-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder, [name for name in archive.namelist() if name.startswith(PART)])
-    # Unpacked files carry the wheel's dates; make looks at the folder's.
+    # Unpacked files have the wheel's old dates; make compares the date of the folder.
     (folder / PART).touch()
 
 

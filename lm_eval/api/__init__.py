@@ -1,1 +1,1 @@
-"""What the author of a task, model, metric or filter writes against."""
+"""The interfaces that authors of tasks, models, metrics and filters implement or call."""

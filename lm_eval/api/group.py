@@ -1,4 +1,4 @@
-"""A group: tasks and groups that belong together, and the joint scores it reports for them."""
+"""Groups: collections of tasks (and other groups) with scores aggregated over their tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from lm_eval.api.task import Task
 from lm_eval.config.group import AggMetricConfig, GroupConfig
-from lm_eval.config.serialise import serialise
+from lm_eval.config.serialize import serialize
 from lm_eval.errors import ConfigError
 from lm_eval.stats.errors import pooled_sample_stderr, unweighted_mean_stderr
 
@@ -20,7 +20,11 @@ Scores = dict[str, Any]
 
 @dataclass
 class Group:
-    """Children by name, in order. A group may hold groups."""
+    """A named collection of tasks and groups, in order.
+
+    `aggregate_metric_list` contains the metrics that the group reports for all its tasks together;
+    with None or an empty list it reports none. `alias` is the name shown in tables.
+    """
 
     name: str
     alias: str | None = None
@@ -31,7 +35,11 @@ class Group:
 
     @classmethod
     def from_config(cls, config: GroupConfig | dict[str, Any]) -> Group:
-        """The group itself, still without children."""
+        """Returns a group with these settings and no members; add them with `add`.
+
+        A dictionary has the keys of a group file. Raises `ConfigError` for an invalid
+        `aggregate_metric_list`, and `TypeError` if a key is unknown or `group` is missing.
+        """
         settled = GroupConfig(**config) if isinstance(config, dict) else config
         return cls(
             name=settled.group,
@@ -42,14 +50,22 @@ class Group:
         )
 
     def add(self, item: Task | Group) -> None:
+        """Adds a member; raises `ConfigError` if another member has its name.
+
+        Adding the same object again has no effect.
+        """
         name = item.name if isinstance(item, Group) else item.task_name
         if self._children.setdefault(name, item) is not item:
-            raise ConfigError(f"group {self.name!r} has two members called {name!r}.")
+            raise ConfigError(
+                f"group {self.name!r} has two members called {name!r}; rename or remove one."
+            )
 
     def pop(self, name: str) -> Task | Group | None:
+        """Removes and returns the direct member with this name; None if there is none."""
         return self._children.pop(name, None)
 
     def get(self, name: str) -> Task | Group | None:
+        """Returns the direct member with this name; None if there is none."""
         return self._children.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -63,10 +79,14 @@ class Group:
 
     @property
     def child_names(self) -> list[str]:
+        """The names of the direct members, in order."""
         return list(self._children)
 
     def get_all_tasks(self, recursive: bool = True) -> list[Task]:
-        """The tasks below this group."""
+        """Returns the tasks of this group and, if `recursive`, of the groups inside it, in order.
+
+        A task that is in several of these groups is returned several times.
+        """
         tasks: list[Task] = []
         for child in self:
             if not isinstance(child, Group):
@@ -76,7 +96,10 @@ class Group:
         return tasks
 
     def get_all_groups(self, recursive: bool = True) -> list[Group]:
-        """The groups below this group."""
+        """Returns the groups in this group and, if `recursive`, the groups inside those.
+
+        Each group comes before those inside it. This group itself is not included.
+        """
         groups: list[Group] = []
         for child in self:
             if isinstance(child, Group):
@@ -86,28 +109,46 @@ class Group:
 
     @property
     def version(self) -> str:
+        """The `version` of the metadata; "N/A" if it has none."""
         return str((self.metadata or {}).get("version", "N/A"))
 
     @property
     def has_aggregation(self) -> bool:
+        """Whether the group reports aggregated metrics."""
         return bool(self.aggregate_metric_list)
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns the group's settings as plain values, with the keys of a group file.
+
+        Settings that are not set are left out, and functions become their source code.
+        """
         if self._config is not None:
             return self._config.to_dict()
         plain: dict[str, Any] = {"group": self.name, "task": self.child_names}
         if self.alias:
             plain["group_alias"] = self.alias
         if self.aggregate_metric_list:
-            plain["aggregate_metric_list"] = serialise(self.aggregate_metric_list)
+            plain["aggregate_metric_list"] = serialize(self.aggregate_metric_list)
         if self.metadata:
             plain["metadata"] = self.metadata
         return plain
 
-    # -- joint scores -------------------------------------------------------------------------
+    # -- aggregated scores --------------------------------------------------------------------
 
     def aggregate(self, task_metrics: Mapping[str, Scores]) -> Scores:
-        """This group's row: each aggregated metric over the tasks below, with its error."""
+        """Returns the group's row of the results table.
+
+        Args:
+            task_metrics: for each task name, its row: `{"acc,none": 0.5, "acc_stderr,none": 0.1,
+                "sample_len": 100, …}`. Tasks that are missing here are left out.
+
+        Returns:
+            A row with the same kind of keys: every metric of `aggregate_metric_list`, aggregated
+            over the tasks below this group, with its standard error ("N/A" if unknown). A metric
+            that no task has is left out with a warning. `sample_len` is the number of documents of
+            all tasks, `sample_count` that of each metric, by its key. If the group aggregates no
+            metric, the row contains only `alias` and `name`.
+        """
         row: Scores = {"alias": self.alias or self.name, "name": self.name}
         if not self.aggregate_metric_list:
             return row
@@ -118,37 +159,48 @@ class Group:
         for wanted in self.aggregate_metric_list:
             filters = wanted.filter_list
             for name in _filters_with(wanted.metric, scored) if filters is None else filters:
-                counts |= self._join(wanted, name, scored, row)
+                counts |= self._aggregate_metric(wanted, name, scored, row)
         if counts:
             row["sample_count"] = counts
         return row
 
-    def _join(
+    def _aggregate_metric(
         self, wanted: AggMetricConfig, filter_name: str, scored: Mapping[str, Scores], row: Scores
     ) -> dict[str, int]:
+        """Adds one metric under one filter pipeline to `row`, with its standard error.
+
+        Returns `{key: number of documents it covers}`, or `{}` if no task has the metric. Tasks
+        without the metric are left out with a warning.
+        """
         key, stderr_key = f"{wanted.metric},{filter_name}", f"{wanted.metric}_stderr,{filter_name}"
-        having = {name: scores for name, scores in scored.items() if key in scores}
-        lacking = [name for name in scored if name not in having]
-        if lacking:
+        reporting = {name: scores for name, scores in scored.items() if key in scores}
+        missing = [name for name in scored if name not in reporting]
+        if missing:
             logger.warning(
-                "group %s: %s of its %d tasks report no %s: %s%s",
+                "group %s: %s of its %d tasks do not report %s and are left out of the group's "
+                "aggregate: %s%s",
                 self.name,
-                len(lacking),
+                len(missing),
                 len(scored),
                 key,
-                ", ".join(lacking[:5]),
-                " …" if len(lacking) > 5 else "",
+                ", ".join(missing[:5]),
+                " …" if len(missing) > 5 else "",
             )
-        if not having:
-            logger.warning("group %s: none of its tasks reports %s to join.", self.name, key)
+        if not reporting:
+            logger.warning(
+                "group %s: none of its tasks reports %s, so the group has no score for it. "
+                "Check `metric` and `filter_list` in its aggregate_metric_list.",
+                self.name,
+                key,
+            )
             return {}
-        values = [scores[key] for scores in having.values()]
-        sizes = [_size(scores, key) for scores in having.values()]
-        errors = [scores.get(stderr_key, "N/A") for scores in having.values()]
+        values = [scores[key] for scores in reporting.values()]
+        sizes = [_size(scores, key) for scores in reporting.values()]
+        errors = [scores.get(stderr_key, "N/A") for scores in reporting.values()]
         if callable(wanted.aggregation):
             row[key] = wanted.aggregation(values, sizes)
         else:
-            row[key] = joint_mean(values, sizes, wanted.weight_by_size)
+            row[key] = mean_over_tasks(values, sizes, wanted.weight_by_size)
         known = callable(wanted.aggregation) is False and "N/A" not in errors
         if known and wanted.weight_by_size:
             row[stderr_key] = pooled_sample_stderr(errors, sizes)
@@ -159,20 +211,30 @@ class Group:
         return {key: sum(sizes)}
 
 
-def joint_mean(values: list[float], sizes: list[int], weight_by_size: bool = True) -> float:
-    """The mean over tasks, each counted by its documents or once."""
+def mean_over_tasks(values: list[float], sizes: list[int], weight_by_size: bool = True) -> float:
+    """Returns the mean of the tasks' values.
+
+    With `weight_by_size`, each task is weighted by its number of documents (`sizes`); otherwise all
+    tasks have the same weight. Raises `ZeroDivisionError` if there are no tasks or no documents.
+    """
     weights = sizes if weight_by_size else [1] * len(sizes)
     return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
 
 
 def _size(scores: Scores, key: str) -> int:
-    """How many documents a task's score is of: not every metric is given to every document."""
+    """Returns how many documents have the metric `key`, which may be fewer than the task has.
+
+    If the row `scores` has no count for the metric, returns the task's `sample_len`, or 0.
+    """
     size: int = scores.get("sample_count", {}).get(key, scores.get("sample_len", 0))
     return size
 
 
 def _filters_with(metric: str, scored: Mapping[str, Scores]) -> list[str]:
-    """Every filter pipeline under which some task reports the metric."""
+    """Returns the sorted names of the filter pipelines under which any task has the metric.
+
+    `scored` contains the row of each task, with keys such as `acc,none` (metric and pipeline).
+    """
     found = {
         key.partition(",")[2]
         for scores in scored.values()
@@ -183,7 +245,11 @@ def _filters_with(metric: str, scored: Mapping[str, Scores]) -> list[str]:
 
 
 class ConfigurableGroup(Group):
-    """The older name of a group, hashable so that it can be the key of a nested task dictionary."""
+    """A group under the published harness's older class name.
+
+    It is hashable, so that it can be a key of the nested dictionaries that `get_task_dict` returns.
+    Two of them are equal if they have the same name.
+    """
 
     def __init__(self, config: dict[str, Any] | GroupConfig | None = None) -> None:
         made = Group.from_config(config or {})
@@ -191,24 +257,29 @@ class ConfigurableGroup(Group):
 
     @classmethod
     def from_group(cls, group: Group) -> ConfigurableGroup:
+        """Returns the same group, with the same members, as a `ConfigurableGroup`."""
         wrapped = cls.__new__(cls)
         wrapped.__dict__.update(vars(group))
         return wrapped
 
     @property
     def group(self) -> str:
+        """The name of the group."""
         return self.name
 
     @property
     def group_name(self) -> str:
+        """The name of the group, as `group`."""
         return self.name
 
     @property
     def group_alias(self) -> str | None:
+        """The name shown in tables; None if it is not set."""
         return self.alias
 
     @property
     def config(self) -> dict[str, Any]:
+        """The settings of the group, as `to_dict` returns them."""
         return self.to_dict()
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""A request: one question put to a model, with the answers it got."""
+"""`Instance`: one request to a model, together with the answers to it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,80 @@ OUTPUT_TYPES: tuple[OutputType, ...] = (
 
 @dataclass(frozen=True)
 class Failure:
-    """Stands in the place of an answer that the model could not give, and says why.
+    """Takes the place of an answer that the model could not give; `reason` is the cause.
 
     A model may return one among its answers (`[..., Failure("content filter"), ...]`) instead of
-    raising, so that the other requests go on. The request is counted in `failed_requests`, its
-    document is left out of the scores, and a resumed run asks it again.
+    raising, so that the other requests are still answered. The request is counted in
+    `failed_requests`, its document is left out of the scores, and a resumed run sends it again.
     """
 
     reason: str
 
 
+class Completion(str):
+    """A generated answer that also carries what the model reported about it.
+
+    It is a string, the answer without reasoning, and may be used as one. A model may return it from
+    `generate_until`; the additional values are stored with the answer.
+
+    >>> answer = Completion("42", reasoning="6 times 7.", finish_reason="stop")
+    >>> answer == "42", answer.finish_reason
+    (True, 'stop')
+
+    Attributes:
+        reasoning: the reasoning that the model returned apart from the answer; None if there is
+            none.
+        finish_reason: why the answer ended: "stop", "length" (the maximum length was reached), or
+            another reason that the server gives; None if it is not known.
+    """
+
+    def __new__(cls, text: str, *details: str | None, **named: str | None) -> Completion:
+        return super().__new__(cls, text)
+
+    def __init__(
+        self, text: str, reasoning: str | None = None, finish_reason: str | None = None
+    ) -> None:
+        self.reasoning, self.finish_reason = reasoning, finish_reason
+
+    def __getnewargs__(self) -> tuple[str, str | None, str | None]:  # type: ignore[override]
+        return str(self), self.reasoning, self.finish_reason
+
+    @property
+    def text(self) -> str:
+        """The answer as a plain string."""
+        return str(self)
+
+    @property
+    def length_stopped(self) -> bool:
+        """Whether the answer was cut off at its maximum length."""
+        return self.finish_reason == "length"
+
+
 @dataclass
 class Instance:
-    """One request of one document.
+    """One request to the model, made from one document.
 
-    `arguments` is what the model is given: `(context, continuation)`, `(text,)` or
-    `(context, generation settings)`. `resps` holds one answer per repeat; `filtered_resps` what
-    each filter pipeline made of them, and `extraction_failed` the pipelines that found nothing in
-    them. Where thinking text was cut from the answers, `thinking` holds it and `conclusions` the
-    rest, one per repeat. `tokens` is the length of the continuation, where a metric asks for it;
-    `digest` is what the request is known by where answers are kept.
-    `metadata` is `(task name, document number, repeats)`.
+    A task creates instances in `construct_requests`; a model reads their `args`.
+
+    Attributes:
+        request_type: the method of `LM` that answers it: "loglikelihood", "loglikelihood_rolling"
+            or "generate_until".
+        doc: the document (row of the dataset) that the request was made from.
+        arguments: what the model gets: `(context, continuation)` for "loglikelihood", `(text,)` for
+            "loglikelihood_rolling", `(context, generation settings)` for "generate_until".
+        idx: the position of the request among those of its document, for example the index of the
+            answer choice.
+        metadata: `(task_name, doc_id, repeats)`; these three are also attributes. `doc_id` is the
+            position of the document among those evaluated, from 0; `repeats` is how often the
+            request is sent.
+        resps: the answers, one per repeat; empty until the model has answered.
+        filtered_resps: for each filter pipeline, by name, the result of filtering `resps`.
+        extraction_failed: names of the filter pipelines that found no answer in `resps`.
+        thinking: the thinking text that was removed from each answer; None if none was removed.
+        conclusions: the answers without their thinking text, one per repeat; None as above.
+        tokens: length of the continuation in tokens; set only if a metric of the task needs it.
+        digest: hash of request type and arguments, under which answers are stored; None if not
+            computed yet, or if the arguments cannot be hashed (images).
     """
 
     request_type: OutputType
@@ -67,23 +120,41 @@ class Instance:
         self.resps = answers
 
     def set_digest(self, digest: bytes | None) -> None:
-        """Sets what the request is known by in a store; None for one that cannot be stored."""
+        """Sets the hash under which answers are stored; None if the request cannot be hashed."""
         self.digest = digest
 
     def set_tokens(self, tokens: int | None) -> None:
-        """Sets the length of the continuation in tokens."""
+        """Sets the length of the continuation in tokens; None if it is not known."""
         self.tokens = tokens
 
     def set_thinking(self, thinking: list[str], conclusions: list[Any]) -> None:
-        """Sets the thinking text that was cut from each answer, and what was left of it."""
+        """Sets the thinking text removed from each answer, and the remaining answers.
+
+        Both lists have one entry per repeat.
+        """
         self.thinking, self.conclusions = thinking, conclusions
 
     @property
+    def reasoning(self) -> list[str] | None:
+        """The reasoning of each answer: returned apart from it, or removed from its text.
+
+        None if there is none.
+        """
+        apart = [getattr(answer, "reasoning", None) or "" for answer in self.resps]
+        if self.thinking is None:
+            return apart if any(apart) else None
+        pairs = zip(apart, self.thinking, strict=True)
+        return ["\n".join(filter(None, pair)) for pair in pairs]
+
+    @property
     def failed(self) -> bool:
-        """Whether it has no answer that could be scored."""
+        """Whether any of the answers is a `Failure`, so that the request cannot be scored.
+
+        False if there are no answers yet.
+        """
         return any(isinstance(answer, Failure) for answer in self.resps)
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """The arguments as a tuple, however they were given."""
+        """The arguments as a tuple; a single argument that is not a tuple is wrapped in one."""
         return self.arguments if isinstance(self.arguments, tuple) else (self.arguments,)

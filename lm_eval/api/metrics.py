@@ -1,4 +1,7 @@
-"""The metric and aggregation functions that task folders import by this path."""
+"""Re-exports metric and aggregation functions for task code that imports them from here.
+
+The published harness defines them in this module. Each is imported on first use.
+"""
 
 from __future__ import annotations
 

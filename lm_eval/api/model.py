@@ -1,7 +1,7 @@
-"""What a language model must be able to do to be evaluated.
+"""`LM` and `TemplateLM`, the base classes of models that can be evaluated.
 
-A model takes text and gives text or log-probabilities; its tokenizer is its own affair. Classes
-written for the published harness run unchanged: the names and signatures here are theirs.
+A model takes text and returns text or log-probabilities; only the model class deals with tokens.
+Names and signatures are those of the published harness, whose model classes run unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lm_eval.api.context import RunContext
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.errors import ModelError
-from lm_eval.launch import connection
+from lm_eval.launch import torch_distributed
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -26,44 +26,112 @@ Self = TypeVar("Self", bound="LM")
 
 
 class CacheHook:
-    """Where a model reports each answer the moment it has it.
+    """Callback through which a model reports answers as soon as it has them.
 
-    A model calls `self.cache_hook.add_partial(kind, arguments, answer)`, or `add_batch` once for
-    all answers of a batch; whoever keeps answers passes the functions that keep them. Without them
-    the hook does nothing.
+    Reported answers are stored at once, so that an interrupted run does not lose them. Reporting is
+    optional: if the list that the model returns in the end differs, the returned list takes
+    precedence. The evaluation sets `self.cache_hook` before it calls the model; outside an
+    evaluation the hook does nothing.
+
+    Example, inside `generate_until`::
+
+        self.cache_hook.add_partial("generate_until", request.args, answer)
+
+    Args:
+        on_answer: called by `add_partial` with (request type, arguments of the request, answer).
+        on_batch: called by `add_batch` with (request type, list of arguments, list of answers);
+            without it, `on_answer` is called for each answer.
     """
 
     def __init__(
         self,
-        keep: Callable[[str, Any, Any], None] | None = None,
-        keep_batch: Callable[[str, Sequence[Any], Sequence[Any]], None] | None = None,
+        on_answer: Callable[[str, Any, Any], None] | None = None,
+        on_batch: Callable[[str, Sequence[Any], Sequence[Any]], None] | None = None,
     ) -> None:
-        self._keep = keep
-        self._keep_batch = keep_batch
+        self._on_answer = on_answer
+        self._on_batch = on_batch
 
     def add_partial(self, attr: str, req: Iterable[Any], res: Any) -> None:
-        if self._keep is not None:
-            self._keep(attr, req, res)
+        """Reports one answer to `on_answer`; does nothing if there is no such callback.
+
+        Args:
+            attr: the request type: "loglikelihood", "loglikelihood_rolling" or "generate_until".
+            req: the arguments of the request (`Instance.args`).
+            res: the answer, as the model returns it for this request.
+        """
+        if self._on_answer is not None:
+            self._on_answer(attr, req, res)
 
     def add_batch(self, attr: str, reqs: Sequence[Any], ress: Sequence[Any]) -> None:
-        """All at once is many times cheaper to write than one by one."""
-        if self._keep_batch is not None:
-            self._keep_batch(attr, reqs, ress)
+        """Reports the answers `ress` to requests with the arguments `reqs`, in the same order.
+
+        `attr` is the request type. Calls `on_batch` once, which is many times cheaper than storing
+        the answers one by one. Without `on_batch`, calls `add_partial` for each answer.
+        """
+        if self._on_batch is not None:
+            self._on_batch(attr, reqs, ress)
         else:
             for req, res in zip(reqs, ress, strict=True):
                 self.add_partial(attr, req, res)
 
 
 class LM(abc.ABC):
-    """A language model that answers the three kinds of request."""
+    """Base class of models: answers the three types of requests.
+
+    A subclass implements `loglikelihood`, `loglikelihood_rolling` and `generate_until`. During an
+    evaluation each is called at most once per process, with all requests of its type whose answers
+    are not stored yet, from all tasks together. The same request may occur several times in the
+    list (repeats). Each method returns a list with one answer per request, in the order of the
+    requests, or yields the answers one after the other. A request that the model cannot answer may
+    be answered with a `Failure`; an exception ends the run.
+
+    Methods that a subclass may override: `apply_chat_template` and `tokenizer_name` for
+    `--apply_chat_template`, `usage` for token counts in the results, and `check_before_loading` to
+    reject arguments early.
+
+    Optional methods and attributes. This class does not define them, except `lockstep`; the
+    evaluation uses those that a subclass defines (docs/models.md):
+
+    - `identity()`: returns a dictionary of what affects the answers, which is compared in place of
+      the source of the class. Stored answers are used only for a model with an equal dictionary,
+      equal arguments, and equal files that the arguments name.
+    - `get_model_info()`: returns a dictionary that is saved in `config` of the results, and is also
+      compared before stored answers are used.
+    - `answer_settings()`: returns a dictionary of the settings, other than the weights, that affect
+      the answers. Compared for a model that is passed as an object, in place of its arguments.
+    - `lockstep`: True if several processes each hold a part of the model.
+    - `think_end_token`: the string that ends the model's thinking text, which is removed before an
+      answer is filtered. A task may set another one.
+    - `MULTIMODAL`: True if the model accepts images or audio; tasks that contain them need it.
+    - `_encode_pair(context, continuation)`: returns the tokens of both; needed by metrics that
+      count tokens, such as `acc_tokens`. `TemplateLM` implements it.
+    - `tokenizer`, `eot_token_id`, `max_length`, `batch_sizes`: saved in the results.
+    - `model`: the torch module. Its weights are hashed for a model that is passed as an object and
+      has no `identity`.
+
+    Example::
+
+        @register_model("echo")
+        class EchoLM(LM):
+            def loglikelihood(self, requests):
+                return [(-float(len(request.args[1])), False) for request in requests]
+
+            def loglikelihood_rolling(self, requests):
+                return [-float(len(request.args[0])) for request in requests]
+
+            def generate_until(self, requests):
+                return [request.args[0] for request in requests]
+    """
 
     lockstep: bool = False
-    """Whether several processes hold parts of the model, and so must ask the very same requests:
-    then none is left out because one process finds its answer stored."""
+    """True if several processes each hold a part of the model. Every process then gets the same
+    requests, including those with stored answers, because a process that skipped one would leave
+    the others waiting."""
 
     _run_context: RunContext | None = None
 
     def __init__(self) -> None:
+        """Sets rank 0 of 1 process and an inactive cache hook; subclasses must call it."""
         self._rank = 0
         self._world_size = 1
         self._device: Any = None
@@ -71,31 +139,60 @@ class LM(abc.ABC):
 
     @abc.abstractmethod
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """For each `(context, continuation)`: log P(continuation | context), and whether greedy
-        decoding from the context would have produced exactly the continuation.
+        """Returns the log-likelihood of each continuation given its context.
 
-        The context may be empty; the space between words belongs to the continuation.
+        Args:
+            requests: `request.args` is `(context, continuation)`. The context may be empty. A space
+                between the two is part of the continuation: `("The sky is", " blue")`.
+
+        Returns:
+            For each request `(log_likelihood, is_greedy)`: log P(continuation | context), summed
+            over the tokens of the continuation (natural logarithm), and whether greedy decoding
+            from the context would produce exactly the continuation.
         """
 
     @abc.abstractmethod
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """For each `(text,)`: the log-probability of the whole text, every token counted once.
+        """Returns the log-likelihood of each text as a whole, for perplexities.
 
-        Text longer than the model's window is read in windows; each text stands for itself.
+        Args:
+            requests: `request.args` is `(text,)`.
+
+        Returns:
+            For each request the sum of the log-probabilities of all tokens of the text, each token
+            counted once. A text longer than the context length of the model is split into windows
+            (`lm_eval.models.utils` and `lm_eval.utils.get_rolling_token_windows` help).
         """
 
     @abc.abstractmethod
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """For each `(context, settings)`: the text generated up to the first of
-        `settings["until"]`, which is not part of the answer.
+        """Returns the text that the model generates after each context.
+
+        Args:
+            requests: `request.args` is `(context, settings)`. `settings` is a dictionary with the
+                stop strings `until`, the maximum length `max_gen_toks`, `do_sample`,
+                `temperature` and other generation settings; any may be missing.
+
+        Returns:
+            For each request the generated text without the context. It ends before the first stop
+            string, which is not included.
         """
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Turn `{"role", "content"}` messages into the kind of prompt the model was trained on."""
+        """Returns a chat as one prompt string, in the format that the model was trained on.
+
+        Called while requests are built, if the run uses `--apply_chat_template`. The base class
+        raises `NotImplementedError`.
+
+        Args:
+            chat_history: the messages, `{"role": "system" | "user" | "assistant", "content": …}`.
+            add_generation_prompt: whether the prompt ends with the header of a new assistant
+                message. If False, the model continues the last message of the chat.
+        """
         raise NotImplementedError(
-            f"{type(self).__name__} has no chat template: run without --apply_chat_template, "
+            f"{type(self).__name__} has no chat template. Run without --apply_chat_template, "
             "or implement `apply_chat_template` in the model class."
         )
 
@@ -103,25 +200,29 @@ class LM(abc.ABC):
     def check_before_loading(
         cls, arguments: Mapping[str, Any], chat_template: bool | str = False
     ) -> None:
-        """Raises if the settings cannot work with this class, before anything is loaded.
+        """Raises if the settings cannot work with this class, before weights are loaded.
 
-        Called when the tasks are built and before the model is made. Override it to refuse, with a
-        `ModelError` or `ConfigError`, what would otherwise fail only after a long load.
+        Called after the tasks are built and before the model is created. Override it to reject,
+        with a `ModelError` or `ConfigError`, settings that would otherwise fail only after a long
+        load. The base class raises `ModelError` if the run applies a chat template and the class
+        does not implement `apply_chat_template`.
 
         Args:
             arguments: the `model_args` of the run.
-            chat_template: whether the run applies a chat template, or the name of the one to use.
+            chat_template: whether the run applies a chat template, or the name of the template.
         """
-        if chat_template and cls.apply_chat_template is LM.apply_chat_template:
-            raise ModelError(
-                f"{cls.__name__} has no chat template; run without --apply_chat_template."
-            )
+        if chat_template:
+            check_has_chat_template(cls)
 
     @classmethod
     def create_from_arg_string(
         cls: type[Self], arg_string: str, additional_config: dict[str, Any] | None = None
     ) -> Self:
-        """Make the model from `"key=value,key=value"`."""
+        """Returns a model created with the arguments in `arg_string`, `"key=value,key=value"`.
+
+        A JSON object is accepted too, and `""` for no arguments. `additional_config` is explained
+        at `create_from_arg_obj`. Raises `ConfigError` if `arg_string` cannot be parsed.
+        """
         return cls.create_from_arg_obj(parse_arguments(arg_string), additional_config)
 
     @classmethod
@@ -130,12 +231,17 @@ class LM(abc.ABC):
         arg_dict: dict[str, Any],
         additional_config: dict[str, Any] | None = None,
     ) -> Self:
-        """Make the model from a dictionary of arguments; `None` among the extras means unset."""
+        """Returns a model created with the keyword arguments `arg_dict`.
+
+        `additional_config` contains further arguments (batch size, device); None values are left
+        out. Raises `TypeError` if a key is in both, or is not an argument of the constructor.
+        """
         extras = {k: v for k, v in (additional_config or {}).items() if v is not None}
         return cls(**arg_dict, **extras)
 
     @property
     def device(self) -> Any:
+        """The device that the model runs on, for example "cuda:0"; None if the class sets none."""
         return self._device
 
     @device.setter
@@ -144,23 +250,30 @@ class LM(abc.ABC):
 
     @property
     def rank(self) -> int:
-        """Which of several cooperating processes this is."""
+        """Index of this process, from 0, among those that share the requests; 0 if it is alone."""
         return self._rank
 
     @property
     def world_size(self) -> int:
-        """How many processes cooperate."""
+        """Number of processes that share the requests between them; 1 if this process is alone."""
         return self._world_size
 
     def all_gather(self, tensor: Any) -> Any:
+        """Returns `tensor` unchanged.
+
+        A class that runs in several processes overrides it, to return the tensors of all processes
+        concatenated in order of rank.
+        """
         return tensor
 
     def gather_object(self, obj: Any, dst: int = 0) -> list[Any] | None:
-        """Every process's object, in order of rank, on process `dst`; None on the others.
+        """Returns the objects of all processes in order of rank on rank `dst`, None on the others.
 
-        Processes that torch has connected, as `accelerate launch` does, need no more than this.
+        Works with processes that are connected by `torch.distributed`, for example those started
+        with `accelerate launch`; override it for others. A process that is alone or not connected
+        gets `[obj]`.
         """
-        connected = connection()
+        connected = torch_distributed()
         if self.world_size <= 1 or connected is None:
             return [obj]
         found: list[Any] | None = [None] * self.world_size if self.rank == dst else None
@@ -168,48 +281,88 @@ class LM(abc.ABC):
         return found
 
     def barrier(self) -> None:
-        """Wait until all processes have come here."""
-        connected = connection()
+        """Waits until all processes connected by `torch.distributed` have called this method.
+
+        Returns at once if this process is alone or not connected.
+        """
+        connected = torch_distributed()
         if self.world_size > 1 and connected is not None:
             connected.barrier()
 
     @property
     def tokenizer_name(self) -> str:
-        """What the tokenizer and its chat template are called, to tell their prompts apart."""
+        """Name of the tokenizer and its chat template; the base class raises `NotImplementedError`.
+
+        Needed with `--apply_chat_template`, where prompts depend on the tokenizer.
+        """
         raise NotImplementedError(
-            f"{type(self).__name__} must define `tokenizer_name` to be used with chat templates."
+            f"{type(self).__name__} must define the property `tokenizer_name` to be used with "
+            "--apply_chat_template."
         )
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The text of the chat template in use, to be kept with the results."""
+        """Returns the source text of the chat template in use, which is saved with the results.
+
+        The base class returns `""`: no template is known.
+
+        Args:
+            chat_template: whether the run applies a chat template, or the name of the template.
+        """
         return ""
 
     def usage(self) -> dict[str, int]:
-        """What the model has been through so far, for the results; override to tell.
+        """Returns token and request counts so far, which are saved with the results.
 
-        `tokens_in` it was given and `tokens_out` it wrote, `tokens_shared` of those given that
-        were not computed because another request had them, `truncated` requests that did not fit
-        its window, `failed` requests that got no answer. What is not known is left out.
+        The base class returns `{}`. Override it to report any of these keys
+        (`self.run_context.usage` can count them): `tokens_in` (prompt tokens), `tokens_out`
+        (generated tokens), `tokens_shared` (prompt tokens that were not computed because another
+        request had the same prefix), `truncated` (requests that were too long and were cut) and
+        `failed` (requests without an answer). Leave out what is not known.
         """
         return {}
 
+    def cannot_measure(self, request_type: str) -> str | None:
+        """Returns why this model cannot answer requests of a type; None if it can.
+
+        Called for the request types of all tasks before the first request is built. Override it for
+        models that do not support every type; the run then ends with the reason and the names of
+        the tasks, before anything is computed.
+
+        Args:
+            request_type: "loglikelihood", "loglikelihood_rolling" or "generate_until".
+        """
+        return None
+
+    @classmethod
+    def never_measures(cls, request_type: str) -> str | None:
+        """Returns why no model of this class can answer requests of a type; None if some can.
+
+        Called before any dataset is loaded and the model is created. Override it together with
+        `cannot_measure` if the class alone decides.
+
+        Args:
+            request_type: "loglikelihood", "loglikelihood_rolling" or "generate_until".
+        """
+        return None
+
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
+        """Sets the hook for reporting answers; called before and after each type of request."""
         self.cache_hook = cache_hook
 
     @property
     def run_context(self) -> RunContext:
-        """The context of the evaluation under way; a default one outside of any."""
+        """The context of the current evaluation, or one with defaults outside an evaluation."""
         if self._run_context is None:
             self._run_context = RunContext()
         return self._run_context
 
     def set_run_context(self, context: RunContext | None) -> None:
-        """Called before an evaluation's first request, and with None after its last."""
+        """Sets `run_context`; called before the first request, and with None after the last."""
         self._run_context = context
 
     @property
     def run_seed(self) -> int | None:
-        """The run's seed; short for `run_context.seed`."""
+        """The seed of the run for sampled answers, or None; short for `run_context.seed`."""
         return self.run_context.seed
 
     @run_seed.setter
@@ -217,16 +370,37 @@ class LM(abc.ABC):
         self._run_context = replace(self.run_context, seed=seed)
 
 
+def check_has_chat_template(kind: type) -> None:
+    """Raises `ModelError` if the class `kind` inherits `apply_chat_template` from `LM`.
+
+    A class that is not derived from `LM` is not checked.
+    """
+    if getattr(kind, "apply_chat_template", None) is LM.apply_chat_template:
+        raise ModelError(
+            f"{kind.__name__} has no chat template; run without --apply_chat_template, or "
+            "implement `apply_chat_template` in the model class (docs/models.md has its arguments)."
+        )
+
+
 def move_spaces(context: str, continuation: str) -> tuple[str, str]:
-    """Move spaces at the end of the context to the continuation, where tokenizers expect them."""
+    """Returns context and continuation, with whitespace moved from the one to the other.
+
+    Whitespace at the end of the context is put before the continuation, because most tokenizers
+    encode a space together with the word that follows it.
+    """
     stripped = context.rstrip()
     return stripped, context[len(stripped) :] + continuation
 
 
 def split_pair(whole: list[int], context: list[int], prefix: int) -> tuple[list[int], list[int]]:
-    """Split jointly encoded tokens where the context's tokens end.
+    """Returns context tokens and continuation tokens, split from jointly encoded text.
 
-    Without a context the prefix token takes its place, unless the text begins with it already.
+    Args:
+        whole: the tokens of context and continuation, encoded together.
+        context: the tokens of the context alone. They are returned as they are, and the
+            continuation is what remains of `whole` after as many tokens.
+        prefix: the token that becomes the context if `context` is empty. If `whole` begins with it,
+            that first token is the context; otherwise it is added.
     """
     if context:
         return context, whole[len(context) :]
@@ -236,37 +410,57 @@ def split_pair(whole: list[int], context: list[int], prefix: int) -> tuple[list[
 
 
 class TemplateLM(LM):
-    """A model with a tokenizer of its own: it scores token lists, this class makes them.
+    """Base class of models with a tokenizer; implements `loglikelihood` on tokens.
 
-    `_loglikelihood_tokens` gets `((context, continuation), context tokens, continuation tokens)`.
+    A subclass implements `eot_token_id`, `tok_encode`, `_loglikelihood_tokens`,
+    `loglikelihood_rolling` and `generate_until`. This class encodes the requests.
     """
 
     tokenizer: Any = None
+    """The tokenizer object, if there is one; `chat_template` reads its templates."""
     backend = "causal"
+    """The kind of model: "causal", or "seq2seq" for encoder-decoder models."""
 
     @property
     @abc.abstractmethod
-    def eot_token_id(self) -> int: ...
+    def eot_token_id(self) -> int:
+        """The id of the end-of-text token."""
 
     @property
     def prefix_token_id(self) -> int:
-        """The token that stands before a text which has no context."""
+        """The id of the token used where the context is empty; by default end-of-text."""
         return self.eot_token_id
 
     @abc.abstractmethod
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
-    ) -> list[int]: ...
+    ) -> list[int]:
+        """Returns the token ids of a text.
+
+        Args:
+            string: the text.
+            add_special_tokens: whether to add special tokens such as beginning-of-text; None leaves
+                it to the model class.
+            kwargs: further settings of the model class.
+        """
 
     @abc.abstractmethod
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
-    ) -> list[tuple[float, bool]]: ...
+    ) -> list[tuple[float, bool]]:
+        """Returns `(log-likelihood, is greedy)` for each request, as `LM.loglikelihood` does.
+
+        Args:
+            requests: `((context, continuation), context tokens, continuation tokens)` each.
+            kwargs: `disable_tqdm`, whether to hide the progress bar.
+        """
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Tokenize context and continuation together and split where the context's tokens end.
+        """Returns the tokens of context and continuation, encoded together and then split.
 
-        Spaces at the end of the context move to the continuation, where tokenizers expect them.
+        Spaces at the end of the context are moved to the continuation first. A context without
+        tokens becomes the prefix token (`split_pair`). With a `backend` other than "causal",
+        context and continuation are encoded separately, and it stays empty.
         """
         context, continuation = move_spaces(context, continuation)
         if self.backend == "causal":
@@ -278,6 +472,11 @@ class TemplateLM(LM):
         )
 
     def _encode_request(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Returns the tokens of context and continuation; the prefix token for an empty context.
+
+        If the context is empty, the continuation is encoded without special tokens; if it begins
+        with the prefix token, that token is moved to the context.
+        """
         if context:
             return self._encode_pair(context, continuation)
         tokens = self.tok_encode(continuation, add_special_tokens=False)
@@ -286,6 +485,11 @@ class TemplateLM(LM):
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
+        """Returns `(log-likelihood, is_greedy)` for each request, as `LM.loglikelihood` does.
+
+        Encodes the requests and calls `_loglikelihood_tokens`. `disable_tqdm` hides the progress
+        bar.
+        """
         encoded = [
             ((context, continuation), *self._encode_request(context, continuation))
             for context, continuation in (request.args for request in requests)
@@ -293,7 +497,17 @@ class TemplateLM(LM):
         return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The tokenizer's template, or the one of that name where it has several."""
+        """Returns the source text of the tokenizer's chat template.
+
+        Args:
+            chat_template: False or None for a run without a template; True for the default
+                template; the name of a template if the tokenizer has several.
+
+        Returns:
+            "" if the model has no `tokenizer` object, whatever `chat_template` is. None if the run
+            uses no template, or the tokenizer has none. Raises `ModelError` if the tokenizer has
+            several templates and none has this name.
+        """
         if self.tokenizer is None:
             return ""
         if chat_template is False or chat_template is None:
@@ -302,16 +516,27 @@ class TemplateLM(LM):
 
 
 def choose_template(templates: Any, wanted: bool | str) -> str | None:
-    """The chat template of that name, or the default one, of those that a tokenizer has."""
+    """Returns one of a tokenizer's chat templates; None if `templates` is None.
+
+    Args:
+        templates: the template, a dictionary of templates by name, or None.
+        wanted: the name of the template; True for the one named "default".
+
+    Raises `ModelError` if there are several templates and none has this name. A single template is
+    returned for any value of `wanted`, with a warning if `wanted` is a name.
+    """
     if not isinstance(templates, Mapping):
         if isinstance(wanted, str):
             logger.warning(
-                "The tokenizer has a single chat template; the name %r is ignored.", wanted
+                "The tokenizer has no chat templates with names, so the name %r is ignored and its "
+                "only template, if it has one, is used. Pass --apply_chat_template without a name.",
+                wanted,
             )
         return None if templates is None else str(templates)
     name = wanted if isinstance(wanted, str) else "default"
     if name not in templates:
         raise ModelError(
-            f"the tokenizer has no chat template {name!r}; it has: {', '.join(sorted(templates))}."
+            f"the tokenizer has no chat template {name!r}. Choose one of these with "
+            f"--apply_chat_template NAME: {', '.join(sorted(templates))}."
         )
     return str(templates[name])

@@ -1,49 +1,74 @@
-"""Names for models, filters, metrics, aggregations, samplers …, and the objects behind them.
+"""Registries: models, filters, metrics, aggregations, few-shot samplers … by name.
 
-An entry may be a `"module:object"` string: it is imported when first asked for, so listing the
-names of forty backends costs nothing. Packages add their own through entry points
-(`lm_eval.models`, `lm_eval.filters`, `lm_eval.metrics`, `lm_eval.aggregations`,
-`lm_eval.reductions`, `lm_eval.formats`, `lm_eval.samplers`), read only when a name is not already
-known.
+An entry may be a `"module:object"` string, which is imported on first use, so that listing the
+names is cheap. Installed packages add entries through the entry-point groups `lm_eval.models`,
+`lm_eval.filters`, `lm_eval.metrics`, `lm_eval.aggregations`, `lm_eval.reductions`,
+`lm_eval.formats` and `lm_eval.samplers`. These are read when a name is not registered yet, or when
+names are listed.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
-from lm_eval.errors import UnknownNameError, suggestion
+from lm_eval.entry_points import PluginEntry, plugin_entries
+from lm_eval.errors import ConfigError, UnknownNameError, describe_cause, suggestion
 
 if TYPE_CHECKING:
     from lm_eval.api.filter import Filter
     from lm_eval.api.model import LM
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Registry(Generic[T]):
-    """A dictionary of names that imports its values late and explains what it does not hold."""
+    """Maps names to objects, imports them on first use, and suggests names for unknown ones.
+
+    Example::
+
+        @model_registry.register("my-model")
+        class MyModel(LM): ...
+
+        model_registry.get("my-model")
+    """
 
     def __init__(self, kind: str, home: str, entry_points: str | None = None) -> None:
-        """`home` is the module whose import registers the built-in entries."""
+        """Creates an empty registry.
+
+        Args:
+            kind: the kind of objects, for error messages ("model").
+            home: the module whose import registers the built-in entries.
+            entry_points: the entry-point group of installed packages; None for none.
+        """
         self.kind = kind
         self._home = home
         self._group = entry_points
         self._entries: dict[str, T | str] = {}
-        self._foreign: set[str] = set()
+        self._third_party: set[str] = set()
+        self._defined: dict[str, str] = {}
         self._missing: dict[str, str] = {}
         self._complete = False
 
     def register(
         self, *names: str, target: T | str | None = None, owner: Any = None
     ) -> Callable[[T], T]:
-        """Register an object under some names: as a decorator, or with `target=` at once.
+        """Registers `target` under `names`; without `target`, returns a decorator that registers.
 
-        `owner` is whose it is, for objects that do not tell.
+        A later entry replaces an earlier one of the same name, but a built-in entry never replaces
+        a third-party one.
+
+        Args:
+            names: the names. A decorator without names uses the name of the decorated object.
+            target: the object, or a `"module:object"` string that is imported on first use.
+            owner: the function or module that the object belongs to, for objects without a
+                `__module__` such as booleans.
         """
 
         def decorate(obj: T) -> T:
@@ -55,21 +80,31 @@ class Registry(Generic[T]):
         return decorate
 
     def _add(self, names: Iterable[str], entry: T | str, owner: Any) -> None:
-        """What others register keeps its name, whenever this package's own comes."""
-        place = owner if isinstance(owner, str) else getattr(owner, "__module__", __name__)
-        ours = str(place).startswith("lm_eval.")
+        """Adds an entry; a built-in one does not replace a third-party one of the same name.
+
+        It is built-in if the module of `owner`, or `owner` itself if it is a string, begins with
+        `lm_eval.`.
+        """
+        module = owner if isinstance(owner, str) else getattr(owner, "__module__", __name__)
+        built_in = str(module).startswith("lm_eval.")
         for name in names:
-            if not ours:
-                self._foreign.add(name)
-            if not ours or name not in self._foreign:
+            if not built_in:
+                self._third_party.add(name)
+            if not built_in or name not in self._third_party:
                 self._entries[name] = entry
+                self._defined[name] = _location(entry, owner)
 
     def explain_missing(self, name: str, reason: str) -> None:
-        """Sets what `get` raises for a name that users may expect while nothing is registered."""
+        """Sets the error message of `get` for a name that users may expect but that is not here."""
         self._missing[name] = reason
 
     def get(self, name: str) -> T:
-        """The object called `name`; an unknown one is answered with the nearest names."""
+        """Returns the object registered as `name`, importing it if necessary.
+
+        Raises `UnknownNameError` for an unknown name, with the most similar names, or with the
+        reason that `explain_missing` set. If the object must be imported and a module is missing,
+        raises `ModuleNotFoundError`; if a third-party module fails otherwise, `ConfigError`.
+        """
         if name not in self._entries:
             self._load_all()
         if name not in self._entries and name in self._missing:
@@ -77,33 +112,88 @@ class Registry(Generic[T]):
         if name not in self._entries:
             raise UnknownNameError(
                 f"unknown {self.kind} {name!r}.{suggestion(name, self._entries)} "
-                f"Known {self.kind}s: {', '.join(sorted(self._entries))}."
+                f"Registered names: {', '.join(sorted(self._entries))}."
             )
         entry = self._entries[name]
         if isinstance(entry, str):
-            module, _, attribute = entry.partition(":")
-            found = getattr(importlib.import_module(module), attribute)
-            if self._entries[name] == entry:  # unless the module registered the name itself
+            found = self._import(name, entry)
+            if self._entries[name] == entry:  # the import may have registered the name itself
                 self._entries[name] = found
             entry = self._entries[name]
         return entry  # type: ignore[return-value]
 
+    def _import(self, name: str, location: str) -> T:
+        """Imports `location`, a `module:object`, and returns the object.
+
+        Raises `ModuleNotFoundError` if a module is missing, and `ConfigError` if the import of a
+        third-party module fails otherwise. Other errors of built-in modules are not caught.
+        """
+        module, _, attributes = location.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for attribute in attributes.split("."):
+                found = getattr(found, attribute)
+        except ModuleNotFoundError:
+            raise  # the caller knows what to install
+        except (Exception, SystemExit) as error:  # third-party code may raise anything
+            if module.startswith("lm_eval."):
+                raise
+            raise ConfigError(
+                f"the {self.kind} {name!r} of an installed package cannot be imported from "
+                f"{location}: {describe_cause(error)}. Repair or uninstall the package."
+            ) from error
+        return cast("T", found)
+
     def peek(self, name: str) -> T | None:
-        """Returns the object if it is registered and imported already; loads nothing."""
+        """Returns the object if it is registered and already imported, else None.
+
+        Imports nothing, neither plug-ins nor built-in entries.
+        """
         entry = self._entries.get(name)
         return None if isinstance(entry, str) else entry
 
     def _load_all(self) -> None:
-        """Fill in the built-in names, then what installed packages offer."""
+        """Registers the built-in entries, then those of installed packages; runs only once."""
         if self._complete:
             return
-        self._complete = True
+        self._complete = True  # before the import, which looks names up itself
         already = dict(self._entries)
-        importlib.import_module(self._home)
-        self._entries |= already  # what task folders registered, which pass for ours
+        try:
+            importlib.import_module(self._home)
+        except BaseException:
+            self._complete = False
+            raise
+        # Entries that task folders registered look built-in and must not be overwritten.
+        self._entries |= already
         if self._group is not None:
-            for point in importlib.metadata.entry_points(group=self._group):
-                self._entries.setdefault(point.name, point.value)
+            for entry in plugin_entries(self._group):
+                self._add_plugin(entry)
+
+    def _add_plugin(self, entry: PluginEntry) -> None:
+        """Adds what an installed package offers, unless the name is used already.
+
+        In that case logs a warning, unless the name already means the same object.
+        """
+        if entry.name not in self._entries:
+            self._entries[entry.name] = self._defined[entry.name] = entry.value
+        elif self._defined.get(entry.name) != entry.value:
+            logger.warning(
+                "The entry point %s (group %s) is ignored: %s is already the %s %s. Rename it in "
+                "its package, or uninstall that package.",
+                entry,
+                self._group,
+                entry.name,
+                self.kind,
+                self._defined.get(entry.name),
+            )
+
+    def locations(self) -> dict[str, str]:
+        """Returns where each name is defined, as `module:object`, sorted by name.
+
+        Imports no plug-in. An object that a function created has only its `module`.
+        """
+        self._load_all()
+        return {name: self._defined.get(name, "") for name in sorted(self._entries)}
 
     def __getitem__(self, name: str) -> T:
         return self.get(name)
@@ -122,10 +212,26 @@ class Registry(Generic[T]):
         return len(self._entries)
 
     def keys(self) -> list[str]:
+        """Returns all names, those of plug-ins included; imports no plug-in."""
         return list(self)
 
     def items(self) -> list[tuple[str, T]]:
+        """Returns `(name, object)` for all names; imports every object, as `get` does."""
         return [(name, self.get(name)) for name in self]
+
+
+def _location(entry: Any, owner: Any) -> str:
+    """Returns `module:object` for a registered object, or the string that an entry is.
+
+    `owner` is used in place of `entry` if it has a name. An object that a function created has only
+    its `module`.
+    """
+    if isinstance(entry, str):
+        return entry
+    named = owner if hasattr(owner, "__qualname__") else entry
+    module = getattr(named, "__module__", type(named).__module__)
+    name = getattr(named, "__qualname__", type(named).__qualname__)
+    return module if "<locals>" in name else f"{module}:{name}"
 
 
 model_registry: Registry[type[LM]] = Registry("model", "lm_eval.models", "lm_eval.models")
@@ -157,26 +263,37 @@ sampler_registry: Registry[type[Any]] = Registry(
     "few-shot sampler", "lm_eval.prompts.fewshot", "lm_eval.samplers"
 )
 
-#: What a metric of log-likelihoods may need beyond them: the length of every choice in tokens, or
-#: the log-likelihood of every choice without the question.
+#: What a log-likelihood metric may need in addition to the log-likelihoods: "tokens", the length of
+#: every choice in tokens; "unconditional", the log-likelihood of every choice without the question.
 Need = Literal["tokens", "unconditional"]
 
 
 @dataclass(frozen=True)
 class LikelihoodMetric:
-    """A function that computes a metric from log-likelihoods, and what it needs beyond them."""
+    """A function that computes a metric from log-likelihoods, and what it needs besides them."""
 
     compute: Callable[[Any], list[Any] | None]
     needs: frozenset[Need] = frozenset()
 
 
-#: Metrics computed from log-likelihoods, by the output type they are computed for.
+#: The registries that `lm-eval ls KIND` lists.
+REGISTRIES: dict[str, Registry[Any]] = {
+    "models": model_registry,
+    "metrics": metric_registry,
+    "aggregations": aggregation_registry,
+    "reductions": reduction_registry,
+    "filters": filter_registry,
+    "samplers": sampler_registry,
+    "formats": format_registry,
+}
+
+#: Metrics computed from log-likelihoods: one registry per output type.
 likelihood_registries: dict[str, Registry[LikelihoodMetric]] = {
     output_type: Registry(f"{output_type} metric", "lm_eval.metrics")
     for output_type in ("loglikelihood", "loglikelihood_rolling", "multiple_choice")
 }
 
-#: Aggregations whose standard error is found by resampling, one call per replicate.
+#: Aggregations whose standard error is computed by bootstrap.
 _resampled: set[Callable[..., Any]] = set()
 
 MODEL_REGISTRY = model_registry
@@ -196,49 +313,74 @@ DEFAULT_METRIC_REGISTRY: dict[str, list[str]] = {
 
 
 def register_model(*names: str) -> Callable[[type[LM]], type[LM]]:
-    """Class decorator: offer a model under these names."""
+    """Class decorator that registers a model class (`LM`) under these names for `--model`.
+
+    Example::
+
+        @register_model("my-model", "my-model-alias")
+        class MyModel(LM): ...
+    """
     return model_registry.register(*names)
 
 
 def get_model(model_name: str) -> type[LM]:
+    """Returns the model class registered under this name; imports it if necessary.
+
+    Raises `UnknownNameError` if there is none, `ModuleNotFoundError` if it needs a missing package.
+    """
     return model_registry.get(model_name)
 
 
 def register_filter(name: str) -> Callable[[type[Any]], type[Any]]:
-    """Class decorator: offer a filter under this name."""
+    """Class decorator that registers a `Filter` as `function: name` for task files."""
     return filter_registry.register(name)
 
 
 def get_filter(filter_name: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The filter class of that name; a class or function is taken as it is."""
+    """Returns the filter class registered under this name; returns a class or function as is.
+
+    Raises `UnknownNameError` if no filter has this name.
+    """
     return filter_name if callable(filter_name) else filter_registry.get(filter_name)
 
 
 def register_sampler(name: str) -> Callable[[type[Any]], type[Any]]:
-    """Class decorator: offer a few-shot sampler as `fewshot_config: {sampler: name}`.
+    """Class decorator that registers a few-shot sampler as `fewshot_config: {sampler: name}`.
 
-    The class is a `ContextSampler` (`lm_eval.api.samplers`). It is made once per task with the
-    documents to draw from, seeded with `set_rnd(seed)`, and asked for examples with
-    `sample(n=…, eval_doc=…)`, document after document.
+    The class is a `ContextSampler` (`lm_eval.api.samplers`). One instance per task is created with
+    the documents to draw from and seeded with `set_rnd(seed)`. Its `sample(n=…, eval_doc=…)` is
+    then called for one document after the other.
     """
     return sampler_registry.register(name)
 
 
 def get_sampler(name: str) -> type[Any]:
-    """Returns the few-shot sampler class of that name."""
+    """Returns the few-shot sampler class registered under this name.
+
+    Raises `UnknownNameError` if there is none.
+    """
     return sampler_registry.get(name)
 
 
 def register_format(name: str) -> Callable[[type[Any]], type[Any]]:
-    """Class decorator: offer a prompt format under this name."""
+    """Class decorator that registers a prompt format under this name, for `task@name`.
+
+    The class is a dataclass derived from `lm_eval.prompts.formats.Format`.
+    """
     return format_registry.register(name)
 
 
 def register_aggregation(name: str, bootstrap: bool = False) -> Callable[[C], C]:
-    """Decorator: offer a function from per-document values to one number.
+    """Decorator that registers a function from the values of all documents to one number.
 
-    With `bootstrap` its standard error is had by resampling, one call a replicate: say so of a
-    function that is quick, and for which the documents' order does not matter.
+    With `bootstrap=True` its standard error is computed by bootstrap, which calls the function once
+    per replicate. Set it for a function that is fast and does not depend on the order of documents.
+
+    Example::
+
+        @register_aggregation("median", bootstrap=True)
+        def median(values):
+            return statistics.median(values)
     """
 
     def decorate(function: C) -> C:
@@ -256,13 +398,18 @@ def is_resampled(aggregation: Callable[..., Any]) -> bool:
 
 
 def get_aggregation(name: str) -> Callable[..., Any]:
+    """Returns the aggregation function registered under this name.
+
+    It turns the values of all documents into one number. Raises `UnknownNameError` if there is
+    none.
+    """
     return aggregation_registry.get(name)
 
 
 def register_reduction(name: str) -> Callable[[C], C]:
-    """Decorator: offer a function that makes one value of those of a document's repeats.
+    """Decorator that registers a function which reduces the repeats of a document to one value.
 
-    It is called with `references`, the gold answer, and `predictions`, one value a repeat.
+    It is called with `references`, the gold answer, and `predictions`, one metric value per repeat.
     """
 
     def decorate(function: C) -> C:
@@ -273,6 +420,10 @@ def register_reduction(name: str) -> Callable[[C], C]:
 
 
 def get_reduction(name: str) -> Callable[..., Any]:
+    """Returns the reduction (from the repeats of a document to one value) with this name.
+
+    Raises `UnknownNameError` if there is none.
+    """
     return reduction_registry.get(name)
 
 
@@ -284,7 +435,27 @@ def register_metric(
     aggregation: str | None = None,
     reduction: str | None = None,
 ) -> Callable[[C], C]:
-    """Decorator: offer a per-document metric, with what it goes by where a task does not say."""
+    """Decorator that registers a metric computed for each document, for generated text.
+
+    The function is called with `references`, a list with the gold answer, and `predictions`, a list
+    with the answer. (A function whose source uses them as plain values, such as
+    `predictions.strip()`, gets the values instead: see `lm_eval.metrics.calling`.) It returns a
+    number, or a dictionary of several values by name.
+
+    Args:
+        metric: its name in the `metric_list` of task files.
+        higher_is_better: the direction, unless the task file sets another.
+        output_type: the output type or types that the metric can be used with; None for any.
+        aggregation: name of the default aggregation over documents; `UnknownNameError` is raised if
+            it is not registered.
+        reduction: name of the default reduction over repeats; `UnknownNameError` as above.
+
+    Example::
+
+        @register_metric(metric="length", higher_is_better=False, aggregation="mean")
+        def length(references, predictions):
+            return len(predictions[0])
+    """
 
     def decorate(function: C) -> C:
         metric_registry.register(metric)(function)
@@ -303,14 +474,17 @@ def register_metric(
 
 
 class Passthrough:
-    """Stands for a metric whose value is the item it is given.
+    """A placeholder metric function that returns its argument.
 
-    Metrics computed from log-likelihoods, and those computed by their aggregation alone (BLEU), are
-    registered under one, so that `get_metric` knows their names.
+    Metrics computed from log-likelihoods, and metrics computed by their aggregation alone (BLEU),
+    have no function for a single document. They are registered with this one, so that `get_metric`
+    finds their names. `function` is the function that computes the metric instead.
     """
 
-    def __init__(self, metric: str) -> None:
+    def __init__(self, metric: str, function: Callable[..., Any]) -> None:
         self.__name__ = f"{metric}_fn"
+        self.__module__ = function.__module__
+        self.__qualname__ = function.__qualname__
 
     def __call__(self, items: Any) -> Any:
         return items
@@ -324,12 +498,21 @@ def register_likelihood_metric(
     aggregation: str | None = None,
     needs: Iterable[Need] = (),
 ) -> Callable[[C], C]:
-    """Decorator: offer a metric computed from log-likelihoods, for many documents at once.
+    """Decorator that registers a metric computed from log-likelihoods, for all documents at once.
 
     The function gets one object of `lm_eval.metrics.documents`: `Choices` for the output type
     `multiple_choice`, `Targets` for `loglikelihood`, `Texts` for `loglikelihood_rolling`. It
-    returns a list with one value per document, or None if the metric has no values there.
-    A metric of several output types is registered once for each.
+    returns a list with one value per document, or None if the metric is not defined for these
+    documents. A metric for several output types is registered once for each.
+
+    Args:
+        metric: its name in the `metric_list` of task files.
+        output_type: the output type that the function is for, one of the three above; any other
+            raises `KeyError`.
+        higher_is_better: the direction, unless the task file sets another.
+        aggregation: name of the default aggregation over documents.
+        needs: what the function needs besides log-likelihoods: "tokens" for the lengths of the
+            choices in tokens, "unconditional" for their log-likelihoods without the question.
 
     Example::
 
@@ -344,7 +527,7 @@ def register_likelihood_metric(
         computed = LikelihoodMetric(function, frozenset(needs))
         likelihood_registries[output_type].register(metric, owner=function)(computed)
         if metric_registry.peek(metric) is None:
-            metric_registry.register(metric, owner=function)(Passthrough(metric))
+            metric_registry.register(metric, owner=function)(Passthrough(metric, function))
         if higher_is_better is not None:
             higher_is_better_registry.register(metric, owner=function)(higher_is_better)
         types = dict.fromkeys((*(metric_output_registry.peek(metric) or ()), output_type))
@@ -357,7 +540,12 @@ def register_likelihood_metric(
 
 
 def get_metric(name: str, hf_evaluate_metric: bool = False) -> Callable[..., Any]:
-    """The metric function of that name; with `hf_evaluate_metric`, the `evaluate` library's."""
+    """Returns the metric function registered under this name.
+
+    With `hf_evaluate_metric`, loads the metric from the Hugging Face `evaluate` library instead.
+    Raises `UnknownNameError` if the name is not registered; `ConfigError` if that library is not
+    installed, and `DataError` if it cannot load the metric.
+    """
     if hf_evaluate_metric:
         loader = importlib.import_module("lm_eval.metrics.hf_evaluate")
         loaded: Callable[..., Any] = loader.load_metric(name)
@@ -366,11 +554,18 @@ def get_metric(name: str, hf_evaluate_metric: bool = False) -> Callable[..., Any
 
 
 def get_metric_aggregation(name: str) -> Callable[..., Any]:
+    """Returns the default aggregation function of the metric `name`.
+
+    Raises `UnknownNameError` if the metric has none, or is not registered.
+    """
     return metric_agg_registry.get(name)
 
 
 def is_higher_better(metric_name: str) -> bool | None:
-    """The metric's direction, or None where nobody has said."""
+    """Returns whether higher values of the metric are better; None if that is not known.
+
+    The direction of a plug-in's metric is known once `get_metric` has imported it.
+    """
     if metric_name not in higher_is_better_registry:
         return None
     return higher_is_better_registry.get(metric_name)

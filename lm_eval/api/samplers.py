@@ -1,4 +1,4 @@
-"""The few-shot samplers, by the path that task folders know."""
+"""Re-exports the few-shot samplers for task code that imports them from here."""
 
 from __future__ import annotations
 

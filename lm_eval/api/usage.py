@@ -1,4 +1,4 @@
-"""What a model went through for its requests: tokens, and requests that fared badly, by task."""
+"""Counts of the tokens that a model processed, and of truncated and failed requests."""
 
 from __future__ import annotations
 
@@ -8,35 +8,43 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Usage:
-    """Counted by a backend while it works; `LM.usage` tells the totals."""
+    """Counters that a model class updates while it answers; `LM.usage` may return `totals()`."""
 
     tokens_in: int = 0
-    """Tokens read, as if every request were read by itself."""
+    """Prompt tokens of all requests, counted as if no prefix were shared between requests."""
     tokens_shared: int = 0
-    """Of those, the ones that were not computed because another request had them."""
+    """How many of `tokens_in` were not computed, because they were shared with another request."""
     tokens_out: int = 0
-    """Tokens written."""
+    """Tokens of finished answers."""
     tokens_generated: int = 0
-    """Tokens generated so far, those of unfinished answers included: for the progress bar."""
+    """Tokens generated so far, including those of unfinished answers; for the progress bar."""
     truncated: Counter[str] = field(default_factory=Counter)
-    """Requests that lost some of their text, by task."""
+    """By task name: requests whose text was too long for the model and was cut."""
     failed: Counter[str] = field(default_factory=Counter)
-    """Requests that got no answer, by task."""
+    """By task name: requests that got no answer."""
 
-    def read(self, tokens: int, computed: int) -> None:
-        """Requests of so many tokens were read, and the model was run on so many."""
+    def count_prompt(self, tokens: int, computed: int) -> None:
+        """Adds `tokens` to `tokens_in`, and `tokens - computed` (at least 0) to `tokens_shared`.
+
+        `tokens` is the number of prompt tokens of one or more requests; `computed` is how many of
+        them were run through the model.
+        """
         self.tokens_in += tokens
         self.tokens_shared += max(0, tokens - computed)
 
-    def wrote(self, tokens: int) -> None:
-        """Counts generated tokens."""
+    def count_answer(self, tokens: int) -> None:
+        """Adds `tokens`, the number of tokens of finished answers, to `tokens_out`."""
         self.tokens_out += tokens
 
-    def generated(self, tokens: int) -> None:
-        """Counts tokens as they are generated, before their answers are finished."""
+    def count_generated(self, tokens: int) -> None:
+        """Adds `tokens` to `tokens_generated`: tokens whose answers may not be finished yet."""
         self.tokens_generated += tokens
 
     def totals(self) -> dict[str, int]:
+        """Returns the counts over all tasks, with the keys that `LM.usage` documents.
+
+        These are `tokens_in`, `tokens_out`, `tokens_shared`, `truncated` and `failed`.
+        """
         return {
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,

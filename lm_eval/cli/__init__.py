@@ -1,4 +1,9 @@
-"""The command line: one module a subcommand, errors in one line, nothing heavy at the door."""
+"""The command line: one module per subcommand, and the function `main`.
+
+The module of a subcommand has the text `HELP`, `add_arguments(parser)`, which adds its options, and
+`execute(arguments)`, which runs it and returns the exit code. It imports heavy packages only in
+`execute`, so that `--help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from lm_eval._version import __version__
-from lm_eval.cli import fetch, ls, packs, reproduce, resume, run, score, show, validate
+from lm_eval.cli import doctor, fetch, ls, new, packs, reproduce, resume, run, score, show, validate
 from lm_eval.errors import EvalError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
 
@@ -25,6 +30,8 @@ COMMANDS = {
     "list": ls,
     "show": show,
     "validate": validate,
+    "doctor": doctor,
+    "new": new,
     "fetch": fetch,
     "packs": packs,
 }
@@ -33,17 +40,23 @@ _EPILOG = """\
 examples:
   lm-eval run --model demo --tasks demo            the embedded model on the embedded benchmark
   lm-eval ls tasks                                 every task, group and tag
-  lm-eval show demo_choice --num_fewshot 2         what the model will be asked, to the letter
-  lm-eval resume out                               go on with a run that was cut off
-  lm-eval score out --filter strict                other filters or metrics, without the model
-  lm-eval validate --tasks my_task --include_path ./my_tasks
+  lm-eval show demo_choice --num_fewshot 2         the exact prompts of a document
+  lm-eval resume out                               resume an interrupted run
+  lm-eval score out --filter majority              score stored answers with another filter
+  lm-eval new task my_task                         write a small task to start from
+  lm-eval validate --tasks my_task --include_path my_task
 
-Without a command `run` is meant: lm-eval --model demo --tasks demo.
+If the first argument is an option, the command is `run`: lm-eval --model demo --tasks demo.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it went well, 2 if what the user gave cannot be used."""
+    """Runs the command line with the arguments `argv` and returns the exit code.
+
+    `argv` defaults to `sys.argv[1:]`. The exit code is the one that the command returns (0 for
+    success), 2 after an error, and 130 after an interrupt. With `--debug`, an error is raised
+    instead. `SystemExit` is raised for invalid options (with code 2), `--help` and `--version`.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
         words.insert(0, "run")
@@ -54,18 +67,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     setup_logging(getattr(arguments, "verbosity", None))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without arrows gets question marks
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
-        with _no_bars_in_a_pipe():
+        with _progress_bars_only_on_terminals():
             code: int = COMMANDS[arguments.command].execute(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None if the descriptor was closed (`>&-`)
+            sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever was reading has had enough
+    except BrokenPipeError:  # the reader of the pipe was closed, for example `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as stop:
         print(" ".join(["lm-eval: interrupted.", *map(str, stop.args)]), file=sys.stderr)
         return 130
+    except SystemExit as stop:  # a command returns its exit code; only third-party code exits
+        if arguments.debug:
+            raise
+        print(
+            f"lm-eval: error: code that was run by the command ended the program (SystemExit: "
+            f"{stop}). Run again with --debug to see where.",
+            file=sys.stderr,
+        )
+        return 2
     except Exception as error:
         if arguments.debug:
             raise
@@ -74,10 +97,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _no_bars_in_a_pipe() -> Iterator[None]:
-    """Sets the variable that turns off libraries' progress bars, if stderr is no terminal."""
+def _progress_bars_only_on_terminals() -> Iterator[None]:
+    """Disables the progress bars of libraries inside the block if stderr is not a terminal.
+
+    Sets the environment variable `TQDM_DISABLE`, unless the user has set it.
+    """
     name = "TQDM_DISABLE"
-    if sys.stderr.isatty() or name in os.environ:
+    if sys.stderr is None or sys.stderr.isatty() or name in os.environ:
         yield
         return
     os.environ[name] = "1"
@@ -88,19 +114,23 @@ def _no_bars_in_a_pipe() -> Iterator[None]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line, like every other error."""
+    """An argument parser that prints errors on one line and suggests similar names."""
 
-    inner: _Parser | None = None
-    """That of the command which is asked for."""
+    subparser: _Parser | None = None
+    """The parser of the subcommand that was given."""
 
     def error(self, message: str) -> NoReturn:
-        teller = self if self.inner is None else self.inner
-        if hint := teller._hint(message):
+        """Ends the program with exit code 2; prints `message`, and a hint if there is one."""
+        parser = self if self.subparser is None else self.subparser
+        if hint := parser._hint(message):
             message = f"{message}.{hint}"
-        self.exit(2, f"lm-eval: error: {message} (`{teller.prog} --help` lists the options)\n")
+        self.exit(2, f"lm-eval: error: {message} (`{parser.prog} --help` lists the options)\n")
 
     def _hint(self, message: str) -> str:
-        """The names most like one that a complaint is about."""
+        """Returns a sentence that suggests names for the mistyped one in argparse's `message`.
+
+        Empty if no name is similar, or the message is about something else.
+        """
         if found := re.match(r"unrecognized arguments: (--?[^\s=]+)", message):
             options = [name for action in self._actions for name in action.option_strings]
             return suggestion(found[1], [name for name in options if name.startswith("--")])
@@ -110,7 +140,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(command: str | None) -> _Parser:
-    """The parser; only the command that is asked for is furnished with its options."""
+    """Returns the argument parser.
+
+    To save time, only the subcommand named `command` gets its options; none does if it is None.
+    """
     parser = _Parser(
         prog="lm-eval",
         description="Evaluate any language model on any benchmark, reproducibly.",
@@ -131,16 +164,23 @@ def _parser(command: str | None) -> _Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command in (name, *aliases):
-            parser.inner = sub
+            parser.subparser = sub
             module.add_arguments(sub)
             sub.add_argument(
-                "--debug", action="store_true", default=False, help="show an error's traceback"
+                "--debug",
+                action="store_true",
+                default=False,
+                help="print the traceback of an error",
             )
     return parser
 
 
 def _message(error: Exception) -> str:
-    """Ours speak for themselves; for any other, its type, and how to see where it came from."""
+    """Returns the text to print for an error, on one line.
+
+    For an `EvalError`, returns its message; that of a `WhichRunError` keeps its line breaks. For
+    other errors, adds the type and a hint to use `--debug`; an error about a file names it.
+    """
     whole = " ".join(str(argument) for argument in error.args)
     if isinstance(error, WhichRunError):
         return whole  # a list, one run per line
@@ -149,4 +189,4 @@ def _message(error: Exception) -> str:
         return text
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
-    return f"{type(error).__name__}: {text} (run again with --debug to see where)"
+    return f"{type(error).__name__}: {text} (run again with --debug to see the traceback)"

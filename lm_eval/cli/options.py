@@ -1,4 +1,4 @@
-"""Options that several commands share, and how option values are read."""
+"""Defines options that several commands share, and parses their values."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from typing import Any
 
 
 def add_include_path(parser: Any) -> None:
+    """Adds `--include_path`; its value is a list of lists of folders (`include_paths`)."""
     parser.add_argument(
         "--include_path",
         metavar="DIR",
         action="append",
         type=lambda text: [part for part in text.split(":") if part],
-        help="a folder of your own tasks; repeat it, or separate several with ':'. Later ones win",
+        help="folder with additional tasks; repeat the option, or separate folders with ':'. If "
+        "several folders define a name, the last one is used",
     )
 
 
 def add_prompt_options(parser: Any) -> None:
-    """What decides how a document is asked about."""
-    parser.add_argument("--num_fewshot", "-f", type=int, metavar="N", help="examples in a prompt")
+    """Adds the options that determine the prompts."""
+    parser.add_argument(
+        "--num_fewshot", "-f", type=int, metavar="N", help="number of few-shot examples in a prompt"
+    )
     parser.add_argument(
         "--apply_chat_template",
         nargs="?",
         const=True,
         metavar="NAME",
-        help="write prompts with the model's chat template",
+        help="format prompts with the model's chat template; NAME chooses one of several templates",
     )
     parser.add_argument(
         "--fewshot_as_multiturn",
@@ -32,25 +36,39 @@ def add_prompt_options(parser: Any) -> None:
         const=True,
         type=boolean,
         metavar="BOOL",
-        help="examples as turns of the chat (default with a chat template)",
+        help="few-shot examples as separate turns of the chat (default with a chat template)",
     )
-    parser.add_argument("--system_instruction", metavar="TEXT", help="a system message")
-    add_table(parser, "--gen_kwargs", help="generation settings, over the tasks' own")
-    add_table(parser, "--metadata", help="values for tasks that ask for them")
+    parser.add_argument(
+        "--system_instruction", metavar="TEXT", help="system message before every prompt"
+    )
+    add_table(parser, "--gen_kwargs", help="generation settings; override those of the tasks")
+    add_table(parser, "--metadata", help="values that are passed to the tasks as metadata")
 
 
 def add_uncertainty(parser: Any) -> None:
-    """How sure the numbers are, and how that is told."""
-    parser.add_argument("--bootstrap_iters", type=int, metavar="N", help="resamples for errors")
+    """Adds the options for standard errors and confidence intervals."""
     parser.add_argument(
-        "--confidence", type=float, metavar="SHARE", help="show intervals of this confidence: 0.95"
+        "--bootstrap_iters",
+        type=int,
+        metavar="N",
+        help="number of bootstrap samples for standard errors",
     )
     parser.add_argument(
-        "--cluster", metavar="COLUMN", help="documents alike in this column err together"
+        "--confidence",
+        type=float,
+        metavar="LEVEL",
+        help="show confidence intervals of this level, for example 0.95",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="COLUMN",
+        help="clustered standard errors: documents with the same value in this column are one "
+        "cluster",
     )
 
 
 def add_verbosity(parser: Any) -> None:
+    """Adds `--verbosity`, a log level in upper case; None if it is not given."""
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     others = ("WARN", "CRITICAL", "FATAL", "NOTSET")
     parser.add_argument(
@@ -59,45 +77,59 @@ def add_verbosity(parser: Any) -> None:
         type=str.upper,
         choices=(*levels, *others),
         metavar="LEVEL",
-        help=", ".join(levels),
+        help=f"which log messages are shown: {', '.join(levels)}",
     )
 
 
 def add_samples_format(parser: Any) -> None:
+    """Adds `--samples_format`: `jsonl`, `zst` or `parquet`."""
     parser.add_argument(
         "--samples_format",
         choices=("jsonl", "zst", "parquet"),
-        help="jsonl as published, or a row a document, compressed",
+        help="format of sample logs: jsonl (as in the published harness), or compressed, with one "
+        "row per document",
     )
 
 
 def add_table(parser: Any, *names: str, help: str) -> None:
+    """Adds an option that takes `key=value` pairs; its value is a list of such texts."""
     parser.add_argument(*names, nargs="+", metavar="KEY=VALUE", help=help)
 
 
 def add_data_dir(parser: Any) -> None:
+    """Adds `--data_dir`, the folder of a mirror."""
     parser.add_argument(
         "--data_dir",
         metavar="DIR",
-        help="a mirror of data sets that answers before the hub (or LMEVAL_DATA_DIR)",
+        help="folder with copies of datasets (made by `lm-eval fetch`), which is searched before "
+        "the hub; the environment variable LMEVAL_DATA_DIR has the same effect",
     )
 
 
 def add_run_id(parser: Any) -> None:
+    """Adds `--run`, the id of a run."""
     parser.add_argument(
-        "--run", metavar="ID", help="the run, where the folder holds several (they are listed)"
+        "--run",
+        metavar="ID",
+        help="id of one run, if the folder contains several",
     )
 
 
 def include_paths(given: list[list[str]] | None) -> list[str] | None:
+    """Returns the folders of all `--include_path` options in one list; None if there are none."""
     return [path for group in given for path in group] if given else None
 
 
 def boolean(text: str) -> bool:
-    """`true`, `false` and what people write for them."""
+    """Returns True for `true`, `1`, `yes` and `on`, False for `false`, `0`, `no` and `off`.
+
+    Case is ignored. Raises `ArgumentTypeError` for any other text.
+    """
     lowered = text.lower()
     if lowered in ("true", "1", "yes", "on"):
         return True
     if lowered in ("false", "0", "no", "off"):
         return False
-    raise argparse.ArgumentTypeError(f"expected true or false, not {text!r}")
+    raise argparse.ArgumentTypeError(
+        f"expected true or false (or 1/0, yes/no, on/off), not {text!r}"
+    )

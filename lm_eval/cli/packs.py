@@ -1,4 +1,4 @@
-"""`lm-eval packs`: add, list, update and remove task folders that others have published."""
+"""`lm-eval packs`: adds, lists, updates and removes packs, task folders from other sources."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lm_eval.tasks.packs import Pack
 
-HELP = "task folders that others have published"
+HELP = "add, list, update or remove packs: task folders from PyPI, git or archives"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the actions of `lm-eval packs` (`add`, `ls`, `update`, `remove`) to the parser."""
     commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = commands.add_parser("add", help="fetch a pack's task files; runs none of them")
+    add = commands.add_parser(
+        "add", help="download the task files of a pack; none of its code is run"
+    )
     add.add_argument(
         "source", help="pypi:PACKAGE==VERSION, git+URL@COMMIT, a folder, or an archive"
     )
-    add.add_argument("--name", help="what to call it (default: after its source)")
-    add.add_argument("--hash", metavar="sha256:…", help="refuse it unless its files have this hash")
-    listing = commands.add_parser("ls", help="the packs there are")
-    listing.add_argument("--json", action="store_true", help="as JSON")
-    commands.add_parser("update", help="fetch a pack anew").add_argument("name")
-    commands.add_parser("remove", help="forget a pack").add_argument("name")
+    add.add_argument("--name", help="name of the pack (default: derived from its source)")
+    add.add_argument(
+        "--hash", metavar="sha256:…", help="fail unless the files of the pack have this hash"
+    )
+    listing = commands.add_parser("ls", help="list the installed packs")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    commands.add_parser("update", help="download a pack again").add_argument("name")
+    commands.add_parser("remove", help="delete a pack").add_argument("name")
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Performs the action `add`, `update`, `remove` or `ls`, prints its outcome, and returns 0."""
     from lm_eval.tasks import packs
 
     if arguments.action in ("add", "update") and sys.stderr.isatty():
@@ -38,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
         _report(packs.add(arguments.source, arguments.name, arguments.hash))
     elif arguments.action == "update":
         pack, changed = packs.update(arguments.name)
-        print(f"{pack.name}: {'changed' if changed else 'as it was'}.")
+        print(f"{pack.name}: {'changed' if changed else 'unchanged'}.")
     elif arguments.action == "remove":
         packs.remove(arguments.name)
         print(f"{arguments.name}: removed.")
@@ -48,10 +54,14 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _report(pack: Pack) -> None:
-    """What was added, and which of its names others have too."""
+    """Prints how many tasks and groups a new pack has, and which of their names exist elsewhere.
+
+    Elsewhere is the built-in library, a plug-in or another pack, which takes precedence.
+    """
     from lm_eval.tasks.index import Kind, build_index
     from lm_eval.tasks.manager import LIBRARY
     from lm_eval.tasks.packs import installed
+    from lm_eval.tasks.plugins import task_folders
 
     def names(folder: Path) -> list[str]:
         index = build_index([folder])
@@ -63,17 +73,19 @@ def _report(pack: Pack) -> None:
     )
     print(f"{pack.name}: {counted} from {record['source']}, sha256:{record['hash']}")
     others = [("the library", LIBRARY)]
+    others += [(f"the plug-in {name}", folder) for name, folder in task_folders().items()]
     others += [(f"the pack {p.name}", p.tasks) for p in installed() if p.name != pack.name]
     for owner, folder in others:
         taken = sorted(set(theirs) & set(names(folder)))
         if taken:
             print(
-                f"{owner} has {len(taken)} of these names too and goes first; "
-                f"{pack.name}:{taken[0]} is this pack's."
+                f"{owner} also has {len(taken)} of these names and takes precedence; use "
+                f"{pack.name}:{taken[0]} for the task of this pack."
             )
 
 
 def _list(as_json: bool) -> None:
+    """Prints the installed packs as a table (with a shortened hash), or as JSON."""
     from lm_eval import markdown
     from lm_eval.tasks import packs
 
@@ -83,6 +95,9 @@ def _list(as_json: bool) -> None:
         return
     rows = [[n, r["source"], r["version"] or "", r["hash"][:16]] for n, r in found]
     if not rows:
-        print("No packs. `lm-eval packs add pypi:lm-eval==0.4.13` adds the published tasks.")
+        print(
+            "No packs are installed. `lm-eval packs add pypi:lm-eval==0.4.13` adds the tasks of "
+            "the published harness."
+        )
         return
     print(markdown.table(["Pack", "Source", "Version", "Hash"], rows), end="")

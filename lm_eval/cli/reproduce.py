@@ -1,4 +1,4 @@
-"""`lm-eval reproduce`: make the numbers of a results file again, and say whether they agree."""
+"""`lm-eval reproduce`: repeats the run of a results file and compares the numbers."""
 
 from __future__ import annotations
 
@@ -9,81 +9,100 @@ from typing import Any
 
 from lm_eval.cli.options import add_data_dir, add_include_path, add_verbosity, include_paths
 
-HELP = "run a results file again and compare"
-#: Numbers of the published harness are summed in another order than ours.
-_OTHERS_ROUNDING = 1e-9
+HELP = "repeat the run of a results file and compare the numbers"
+#: Relative tolerance for numbers of the published harness, which adds them in a different order.
+_PUBLISHED_TOLERANCE = 1e-9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `lm-eval reproduce` to the parser."""
     parser.add_argument(
-        "results", metavar="FILE", help="a results_<time>.json, or the folder it lies in"
+        "results",
+        metavar="FILE",
+        help="a results_<time>.json, or a folder; the newest one in it is used",
     )
-    parser.add_argument("--use_cache", "-c", metavar="FILE", help="take stored answers from there")
-    parser.add_argument("--output_path", "-o", metavar="PATH", help="keep the new run there")
-    parser.add_argument("--device", metavar="NAME", help="where the model runs, if elsewhere now")
-    parser.add_argument("--batch_size", "-b", metavar="N", help="requests at once, or 'auto'")
+    parser.add_argument("--use_cache", "-c", metavar="FILE", help="use answers stored in this file")
+    parser.add_argument("--output_path", "-o", metavar="PATH", help="save the new run there")
+    parser.add_argument(
+        "--device", metavar="NAME", help="device of the model, if it differs from the first run"
+    )
+    parser.add_argument("--batch_size", "-b", metavar="N", help="requests per batch, or 'auto'")
     add_data_dir(parser)
     add_include_path(parser)
     add_verbosity(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Repeats the run, prints the differences, and returns 0 if there are none, else 1.
+
+    Differences in numbers and inputs count, those in the environment do not. Returns 1 as well if
+    the file contains no scores to compare. In a process of a rank other than 0, nothing is
+    compared, and 0 is returned. Raises `OutputError` if the file has no settings of a run, or was
+    made by `lm-eval score`.
+    """
     from contextlib import nullcontext
 
-    from lm_eval.config.run import RunConfig
+    from lm_eval.config.run import RunConfig, absolute_path
     from lm_eval.errors import OutputError
     from lm_eval.evaluator import run_evaluation
     from lm_eval.results.agreement import compare
     from lm_eval.results.reader import latest_results, read_results
-    from lm_eval.runs.whereabouts import where_it_was_run
+    from lm_eval.runs.working_directory import in_original_directory
 
     file = latest_results(Path(arguments.results))
     before = read_results(file)
     if "scored_from" in before:
         raise OutputError(
-            f"{file}: was made by `lm-eval score` from stored answers, so there is nothing to run "
-            "again. Name the results file of the run itself."
+            f"{file}: was made by `lm-eval score` from stored answers, so there is no run to "
+            "repeat. Pass the results file of the original run."
         )
-    ours = isinstance(before.get("settings"), dict)
-    settings = dict(before["settings"]) if ours else _published_settings(before, file)
+    has_settings = isinstance(before.get("settings"), dict)
+    settings = dict(before["settings"]) if has_settings else _published_settings(before, file)
     for name in ("use_cache", "output_path"):
-        settings[name] = _absolute(getattr(arguments, name))
+        settings[name] = absolute_path(getattr(arguments, name))
     for name in ("device", "batch_size"):
         if getattr(arguments, name) is not None:
             settings[name] = getattr(arguments, name)
     if arguments.data_dir is not None:
-        settings["data_dir"] = _absolute(arguments.data_dir)
+        settings["data_dir"] = absolute_path(arguments.data_dir)
     folders = include_paths(arguments.include_path)
     if folders is not None:
-        settings["include_path"] = [_absolute(folder) for folder in folders]
+        settings["include_path"] = [absolute_path(folder) for folder in folders]
     settings |= {"log_samples": False, "wandb_args": {}, "trackio_args": {}, "hf_hub_log_args": {}}
     run = RunConfig.from_record(settings, file)
     directory, identity = str(before.get("directory", ".")), before.get("model_identity")
-    there = where_it_was_run(directory, run.model_args, identity) if ours else nullcontext()
+    there = (
+        in_original_directory(directory, run.model_args, identity)
+        if has_settings
+        else nullcontext()
+    )
     with there:
         now = run_evaluation(run)
     if now is None:
         return 0
-    if not ours:  # its groups are made of the same numbers
+    if not has_settings:  # compare tasks only: the scores of groups follow from theirs
         rows = {name: before["results"].get(name, {}) for name in before["configs"]}
         before = {**before, "results": rows}
-    found = compare(before, now, 0.0 if ours else _OTHERS_ROUNDING)
+    found = compare(before, now, 0.0 if has_settings else _PUBLISHED_TOLERANCE)
     count = sum(_is_number(key) for row in before["results"].values() for key in row)
     if not count:
-        print(f"nothing to compare: {file} holds no scores. The answers were asked for again.")
+        print(
+            f"nothing to compare: {file} contains no scores. The model has answered its requests "
+            "again."
+        )
         return 1
     if found.identical:
-        print(f"identical: {count} numbers of {file} were made again.")
+        print(f"identical: all {count} numbers of {file} were reproduced.")
         return 0
     if found.numbers:
         print(f"not identical: {len(found.numbers)} of {count} numbers of {file} differ:")
     else:
-        print(f"all {count} numbers of {file} agree, but not what they were made from:")
+        print(f"all {count} numbers of {file} are equal, but their inputs differ:")
     for line in found.numbers:
         print(f"  {line}")
     for title, lines in (
-        ("changed since:", found.causes),
-        ("made with other means:", found.surroundings),
+        ("inputs that have changed:", found.inputs),
+        ("differences in the environment:", found.environment),
     ):
         if lines:
             print(title)
@@ -92,25 +111,27 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _is_number(key: str) -> bool:
-    """Whether a key of a row is a score; `bypass` stands where nothing was scored."""
+    """Returns whether a key of a row is that of a score or a standard error, such as `acc,none`.
+
+    `bypass` is not: it is the placeholder in runs without scores (`--predict_only`).
+    """
     return "," in key and not key.startswith(("bypass,", "bypass_stderr,"))
 
 
-def _absolute(path: str | None) -> str | None:
-    """A path of this command, which must stay true where the run was given."""
-    return None if path is None else str(Path(path).expanduser().absolute())
-
-
 def _published_settings(results: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """What a results file of the published harness says of the run."""
+    """Returns the settings of a run from a results file of the published harness.
+
+    They are arguments of `RunConfig`. `file` is its path, for the message. Raises `OutputError` if
+    the results do not contain them.
+    """
     from lm_eval.errors import OutputError
 
     config, configs, shots = (results.get(key) or {} for key in ("config", "configs", "n-shot"))
     whole = all(isinstance(table, Mapping) for table in (config, configs, shots))
     if not whole or not config or not configs:
         raise OutputError(
-            f"{file}: does not say how it was made: it has neither `settings` nor `config` and "
-            "`configs`."
+            f"{file}: does not contain the settings of the run: it has neither `settings` nor "
+            "`config` and `configs`. It cannot be reproduced."
         )
     kept = ("model", "model_args", "batch_size", "device", "limit", "bootstrap_iters", "gen_kwargs")
     settings = {name: config[name] for name in kept if config.get(name) not in (None, "None")}

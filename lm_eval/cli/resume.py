@@ -1,4 +1,4 @@
-"""`lm-eval resume`: go on with a run that was cut off, from its folder alone."""
+"""`lm-eval resume`: resumes an interrupted run with the settings stored in its folder."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import argparse
 
 from lm_eval.cli.options import add_data_dir, add_run_id, add_verbosity
 
-HELP = "go on with a run that was cut off"
+HELP = "resume an interrupted run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="where its --output_path pointed")
+    """Adds the options of `lm-eval resume` to the parser."""
+    parser.add_argument("folder", metavar="DIR", help="the --output_path of the run")
     add_run_id(parser)
     add_data_dir(parser)
     add_verbosity(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from lm_eval.cli.run import observers
-    from lm_eval.evaluator import resume_run
+    """Resumes the run and prints its results; returns the exit code, as `lm-eval run` does.
 
-    resume_run(arguments.folder, arguments.run, arguments.data_dir, observers())
-    return 0
+    Raises `OutputError` if the folder contains no run, and `WhichRunError` if it contains several
+    and `--run` does not choose one.
+    """
+    from lm_eval.cli.run import exit_code, observers
+    from lm_eval.evaluator import resume
+
+    results = resume(
+        arguments.folder, run=arguments.run, data_dir=arguments.data_dir, observers=observers()
+    )
+    return exit_code(results)

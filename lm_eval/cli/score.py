@@ -1,4 +1,4 @@
-"""`lm-eval score`: numbers from stored answers, with another filter or metric, and no model."""
+"""`lm-eval score`: scores stored answers with other filters or metrics, without the model."""
 
 from __future__ import annotations
 
@@ -25,39 +25,58 @@ HELP = "score stored answers again, without the model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `lm-eval score` to the parser."""
     parser.add_argument(
-        "source", metavar="DIR", help="a run's folder, or sample logs (samples_*.jsonl)"
+        "source", metavar="DIR", help="folder of a run, or sample logs (samples_*.jsonl)"
     )
     add_run_id(parser)
-    parser.add_argument("--tasks", "-t", nargs="+", metavar="TASK", help="these tasks alone")
+    parser.add_argument("--tasks", "-t", nargs="+", metavar="TASK", help="score only these tasks")
     parser.add_argument(
         "--filter",
         nargs="+",
         metavar="NAME",
-        help="these filter pipelines: by name, or new ones as YAML or a file of it",
+        help="filter pipelines to use: names of the task's own, or new ones as YAML text or a file",
     )
-    parser.add_argument("--metrics", nargs="+", metavar="NAME", help="these metrics")
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        metavar="NAME",
+        help="report only these metrics, which must suit every task; see --tasks",
+    )
     add_include_path(parser)
     add_data_dir(parser)
     add_uncertainty(parser)
-    parser.add_argument("--output_path", "-o", metavar="PATH", help="write the results there")
     parser.add_argument(
-        "--log_samples", "-s", action="store_true", help="write every answer and score too"
+        "--output_path",
+        "-o",
+        metavar="PATH",
+        help="also write the results, to this folder or .json file",
+    )
+    parser.add_argument(
+        "--log_samples", "-s", action="store_true", help="also write every prompt, answer and score"
     )
     add_samples_format(parser)
     parser.add_argument(
-        "--confirm_run_unsafe_code", action="store_true", help="let tasks run code the model wrote"
+        "--confirm_run_unsafe_code",
+        action="store_true",
+        help="allow tasks to run code that the model has written",
     )
     add_verbosity(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Scores every run found; returns 0, or 1 if some could not be scored.
+
+    Prints one table per run, and writes the results if `--output_path` is given. A run that raises
+    `DataError`, such as an interrupted one, is reported and skipped; if all do, the first error is
+    raised. Other errors end the command.
+    """
     from lm_eval.errors import ConfigError, DataError, EvalError
     from lm_eval.rescore import Changes, find_sources, rescore
     from lm_eval.results.files import check_writable
 
     if arguments.log_samples and not arguments.output_path:
-        raise ConfigError("--log_samples needs --output_path to write to.")
+        raise ConfigError("--log_samples needs --output_path: the folder to write to.")
     output = arguments.output_path
     if output is not None:
         output = Path(output).absolute()
@@ -85,22 +104,33 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"run {source.run.describe()}")
         try:
             run, results = rescore(source)
-        except DataError as error:  # one run that was cut off does not keep the others from us
+        except DataError as error:  # such as an interrupted run; continue with the others
+            if len(sources) == 1:
+                raise
             unscored.append(error)
             print(f"lm-eval: not scored: {error}", file=sys.stderr)
             continue
         _report(run, results, output, arguments.samples_format or "jsonl")
     if len(unscored) == len(sources):
-        raise unscored[0]
+        raise DataError(f"{arguments.source}: none of the {len(sources)} runs could be scored.")
     return 1 if unscored else 0
 
 
 def _names(given: list[str] | None) -> list[str] | None:
+    """Returns the names in a list of comma-separated names, or None if `given` is None.
+
+    Empty names are left out.
+    """
     return None if given is None else [n for part in given for n in part.split(",") if n]
 
 
 def _filters(given: list[str]) -> list[Any]:
-    """Names as they are; a file, or text that is no name, as pipelines."""
+    """Returns the filter pipelines given with `--filter`: names, or pipelines as in a task file.
+
+    A value is the path of a YAML or JSON file, YAML text, or a list of names with commas between. A
+    mapping with the key `filter_list` stands for that list. Raises `ConfigError` if a file or text
+    is not valid YAML.
+    """
     import yaml
 
     from lm_eval.config.functions import resolve_functions
@@ -115,7 +145,7 @@ def _filters(given: list[str]) -> list[Any]:
             try:
                 written = yaml.safe_load(text)
             except yaml.YAMLError as error:
-                raise ConfigError(f"filter: not valid YAML: {error}.") from error
+                raise ConfigError(f"--filter: {text!r} is not valid YAML: {error}.") from error
         else:
             found += [name for name in text.split(",") if name]
             continue
@@ -126,6 +156,10 @@ def _filters(given: list[str]) -> list[Any]:
 
 
 def _report(run: RunConfig, results: EvalResults, output: Path | None, samples_format: str) -> None:
+    """Prints the table of results, and writes the files to `output` unless it is None.
+
+    Removes `samples` from `results`; they are written to sample logs in `samples_format`.
+    """
     from lm_eval.results.files import save
     from lm_eval.results.provenance import model_name
     from lm_eval.results.table import heading, make_tables

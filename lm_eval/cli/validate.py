@@ -1,37 +1,100 @@
-"""`lm-eval validate`: report everything wrong with tasks and groups, before any model is loaded."""
+"""`lm-eval validate`: reports all problems of tasks and groups, or of a model class."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 
-from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
+from lm_eval.cli.options import add_data_dir, add_include_path, add_table, include_paths
 
-HELP = "check task configurations"
+HELP = "check tasks, groups or a model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `lm-eval validate` to the parser."""
+    parser.add_argument("names", nargs="*", metavar="TASK", help="the same as --tasks")
     parser.add_argument(
-        "--tasks", "-t", required=True, nargs="+", metavar="TASK", help="what to check"
+        "--tasks", "-t", nargs="+", metavar="TASK", default=[], help="the tasks or groups to check"
     )
     parser.add_argument(
+        "--no_build",
         "--no-build",
         action="store_true",
-        help="read the files only: run no code from them and load no data",
+        help="only read the task files: run no code from them and load no data",
     )
+    parser.add_argument(
+        "--model",
+        "-M",
+        metavar="NAME",
+        help="the model to check, such as my_models.py:Class: a few requests of each type are sent",
+    )
+    add_table(parser, "--model_args", "-a", help="arguments of the model")
     add_data_dir(parser)
     add_include_path(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """0 if all is well, 1 with a line a problem."""
+    """Returns 0 if no problem was found, otherwise prints one line per problem and returns 1.
+
+    Raises `ConfigError` if neither a task nor a model is given.
+    """
+    from lm_eval.errors import ConfigError
+
+    names = [
+        name for word in (*arguments.names, *arguments.tasks) for name in word.split(",") if name
+    ]
+    if not names and arguments.model is None:
+        raise ConfigError("nothing to check: give --tasks or --model.")
+    found = _problems_of_model(arguments) if arguments.model is not None else []
+    found += _problems_of_tasks(names, arguments) if names else []
+    problems = list(dict.fromkeys(" ".join(problem.split()) for problem in found))
+    for problem in problems:
+        print(problem)
+    if problems:
+        count = len(problems)
+        print(f"{count} problem{'s' if count != 1 else ''} found.")
+        return 1
+    checked = [*names, *([arguments.model] if arguments.model is not None else [])]
+    print(f"{', '.join(checked)}: no problem found.")
+    return 0
+
+
+def _problems_of_model(arguments: argparse.Namespace) -> list[str]:
+    """Prints how the model answers each request type; returns the mistakes in its answers.
+
+    If the model cannot be created, nothing is printed, and the error is the only problem returned.
+    """
+    from lm_eval.config.run import RunConfig
+    from lm_eval.errors import EvalError, describe_cause
+    from lm_eval.models.create import check_before_loading, create_model
+    from lm_eval.models.identity import model_identity
+    from lm_eval.models.smoke_test import smoke_test
+
+    try:
+        run = RunConfig(arguments.model, arguments.model_args)
+        check_before_loading(run)
+        lm = create_model(run)
+        model_identity(run, lm)
+    except (Exception, SystemExit) as error:  # third-party code may raise anything
+        return [str(error) if isinstance(error, EvalError) else describe_cause(error)]
+    report = smoke_test(lm)
+    for line in report.lines:
+        print(" ".join(line.split()))
+    return report.problems
+
+
+def _problems_of_tasks(names: list[str], arguments: argparse.Namespace) -> list[str]:
+    """Returns everything that is wrong with the files or, if they are right, with the tasks.
+
+    The tasks are built and tried only if no file has a problem and `--no_build` is not given.
+    Errors count as problems.
+    """
     from lm_eval.data import mirror_at
     from lm_eval.errors import EvalError
-    from lm_eval.integrity import in_files, in_task
+    from lm_eval.integrity import problems_in_files, problems_in_task
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_path=include_paths(arguments.include_path))
-    names = [name for word in arguments.tasks for name in word.split(",") if name]
     problems: list[str] = []
 
     def attempt(check: Callable[[], list[str] | None]) -> None:
@@ -43,20 +106,15 @@ def execute(arguments: argparse.Namespace) -> int:
             problems.append(f"{type(error).__name__}: {error}")
 
     for name in names:
-        attempt(lambda name=name: in_files(name, manager))  # type: ignore[misc]
+        attempt(lambda name=name: problems_in_files(name, manager))  # type: ignore[misc]
     if not problems and not arguments.no_build:
         with mirror_at(arguments.data_dir):
             for name in names:
                 attempt(
                     lambda name=name: [  # type: ignore[misc]
-                        p for task in manager.load(name)["tasks"].values() for p in in_task(task)
+                        p
+                        for task in manager.load(name)["tasks"].values()
+                        for p in problems_in_task(task)
                     ]
                 )
-    for problem in dict.fromkeys(problems):
-        print(problem)
-    if problems:
-        count = len(dict.fromkeys(problems))
-        print(f"{count} problem{'s' if count != 1 else ''} found.")
-        return 1
-    print(f"{', '.join(names)}: no problem found.")
-    return 0
+    return problems

@@ -1,4 +1,4 @@
-"""The typed schema of what users write: task files, group files, run settings."""
+"""Typed configuration of tasks, groups and runs, and the reading of YAML files."""
 
 from __future__ import annotations
 

@@ -1,16 +1,24 @@
-"""Read `key=value,key=value` the way the command line has always taken it."""
+"""Parses arguments such as `key=value,key=value`, in the syntax of the published command line."""
 
 from __future__ import annotations
 
 import ast
 import json
+import re
 from typing import Any
 
 from lm_eval.errors import ConfigError
 
+#: Names of arguments whose values are not repeated in error messages.
+_SECRET = re.compile(r"key|token|header|secret|password", re.IGNORECASE)
+
 
 def parse_value(text: str) -> Any:
-    """A literal where the text spells one (`4`, `0.5`, `true`, `None`, a list), else the text."""
+    """Returns the Python value that `text` spells (`4`, `0.5`, `true`, `None`, a list).
+
+    `true`, `false` and `none` are recognized in any case, and quotes around a Python string are
+    removed. Text that is not a literal is returned unchanged.
+    """
     lowered = text.lower()
     if lowered in ("true", "false"):
         return lowered == "true"
@@ -27,7 +35,11 @@ def parse_value(text: str) -> Any:
 
 
 def split_outside_brackets(text: str, separator: str = ",") -> list[str]:
-    """Split at separators that are not inside brackets or quotes, so that lists stay whole."""
+    """Returns the parts of `text` between each `separator` that is not inside `()`, `[]` or `{}`.
+
+    Parts are not stripped, and empty ones are kept: an empty text is one empty part. Quotes are
+    recognized only inside brackets: a quoted text there may contain brackets.
+    """
     parts, depth, quote, start = [], 0, "", 0
     for position, character in enumerate(text):
         if quote:
@@ -45,12 +57,17 @@ def split_outside_brackets(text: str, separator: str = ",") -> list[str]:
 
 
 def simple_parse_args_string(args_string: str | None) -> dict[str, Any]:
-    """The published name of `parse_arguments`."""
+    """Returns arguments as a dictionary; the published harness's name of `parse_arguments`."""
     return parse_arguments(args_string)
 
 
 def parse_arguments(text: str | dict[str, Any] | None) -> dict[str, Any]:
-    """`"a=1,b=[2,3]"`, a JSON object, or a dictionary already."""
+    """Returns arguments as a dictionary.
+
+    `text` is `key=value` pairs (`a=1,b=[2,3]`), whose values are converted by `parse_value`; or a
+    JSON object, a dictionary (returned unchanged), or None or an empty text (an empty dictionary).
+    If a key occurs twice, the last value is used. Raises `ConfigError` if `text` cannot be parsed.
+    """
     if not text:
         return {}
     if isinstance(text, dict):
@@ -60,9 +77,11 @@ def parse_arguments(text: str | dict[str, Any] | None) -> dict[str, Any]:
         try:
             parsed = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ConfigError(f"not a JSON object: {text!r} ({error}).") from error
+            raise ConfigError(
+                f"{_shown(text)} begins with a brace, but is not a JSON object ({error})."
+            ) from error
         if not isinstance(parsed, dict):
-            raise ConfigError(f"not a JSON object: {text!r}.")
+            raise ConfigError(f"{_shown(text)} is not a JSON object.")
         return parsed
     arguments: dict[str, Any] = {}
     for part in split_outside_brackets(text):
@@ -70,6 +89,13 @@ def parse_arguments(text: str | dict[str, Any] | None) -> dict[str, Any]:
             continue
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
+            if _SECRET.search(text):  # the part may be the rest of a key that contains a comma
+                raise ConfigError(f"{_shown(text)} is not of the form key=value,key=value.")
             raise ConfigError(f"{part.strip()!r} is not of the form key=value (in {text!r}).")
         arguments[key.strip()] = parse_value(value.strip())
     return arguments
+
+
+def _shown(text: str) -> str:
+    """Returns arguments for an error message; not the text itself if it may contain a key."""
+    return "the text (not shown: it may contain a key)" if _SECRET.search(text) else repr(text)

@@ -1,4 +1,4 @@
-"""Find the Python object that `!function file.name` means, and only when it is asked for."""
+"""Resolves `!function file.name` references of YAML files to Python objects, on demand."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from typing import Any
 from lm_eval.errors import ConfigError, at, suggestion
 from lm_eval.extras import remedy
 
-#: Modules already executed, with the time of the file they came from: an edited file is run anew.
+#: Imported modules by file, with the file's modification time: an edited file is imported again.
 _loaded: dict[Path, tuple[int, ModuleType]] = {}
 
 
 @dataclass(frozen=True)
 class FunctionRef:
-    """A `!function` value not yet looked up: where it is written, and what it names."""
+    """A `!function` value of a YAML file whose Python object has not been looked up yet.
+
+    `qualified_name` is what follows `!function`, such as `utils.process_docs`. `folder` is the
+    folder in which the module is searched for; `file` and `line` are where the value is written.
+    """
 
     qualified_name: str
     folder: Path
@@ -30,15 +34,19 @@ class FunctionRef:
 
     @property
     def name(self) -> str:
+        """The last part of `qualified_name`, without the module."""
         return self.qualified_name.rpartition(".")[2]
 
     def resolve(self) -> Any:
-        """Import the module and return the object; this runs code from the task folder."""
+        """Imports the module, which runs code from the task folder, and returns the object.
+
+        Raises `ConfigError` if the module cannot be imported or does not define the name.
+        """
         where = f"{at(self.file, self.line)}: !function {self.qualified_name}"
         module_name, _, name = self.qualified_name.rpartition(".")
         if not module_name:
             raise ConfigError(
-                f"{where}: write it as file.name, where file.py stands beside the YAML file."
+                f"{where}: write it as file.name, where file.py is in the folder of the YAML file."
             )
         path = self.folder / (module_name.replace(".", "/") + ".py")
         module = self._import(path, module_name, where)
@@ -48,26 +56,36 @@ class FunctionRef:
         return getattr(module, name)
 
     def _import(self, path: Path, module_name: str, where: str) -> ModuleType:
+        """Returns the module in the file `path`, or without such a file the module `module_name`.
+
+        Raises `ConfigError`, which begins with `where`, if it cannot be imported.
+        """
         try:
             if path.is_file():
-                return _load_module(path.resolve())
+                return load_python_file(path.resolve())
             return importlib.import_module(module_name)
         except ImportError as error:
             if path.is_file():
-                said = " ".join(str(error).split())
+                reason = " ".join(str(error).split())
                 advice = f": {remedy(error)}." if remedy(error) else "."
                 raise ConfigError(
-                    f"{where}: {path} needs a module that cannot be imported ({said}){advice}"
+                    f"{where}: {path} needs a module that cannot be imported ({reason}){advice}"
                 ) from error
-            raise ConfigError(f"{where}: there is no file {path}.") from error
-        except (Exception, SystemExit) as error:  # some modules leave when a program is missing
+            raise ConfigError(
+                f"{where}: there is no file {path}, and no module {module_name!r} can be imported."
+            ) from error
+        except (Exception, SystemExit) as error:  # some modules exit if a program is missing
             raise ConfigError(
                 f"{where}: running {path} failed ({type(error).__name__}: {error})."
             ) from error
 
 
 def resolve_functions(value: Any) -> Any:
-    """A copy of a configuration value with every `!function` replaced by its object."""
+    """Returns a copy of nested configuration values with every `!function` resolved.
+
+    Dictionaries and lists are copied; other values are not. This runs code from task folders; see
+    `FunctionRef.resolve`. Raises `ConfigError` if a function cannot be imported.
+    """
     if isinstance(value, FunctionRef):
         return value.resolve()
     if isinstance(value, dict):
@@ -78,17 +96,22 @@ def resolve_functions(value: Any) -> Any:
 
 
 def run_modules_that_register(names: Iterable[str], folder: Path) -> None:
-    """Run the Python files of a folder that speak of some names, so that they can register them.
+    """Imports the Python files in `folder` that may register the given names.
 
-    A task file may name a filter or metric that the code beside it registers.
+    A task file may use a filter or metric that Python code in its folder registers, without
+    referring to that code. Only files that quote one of `names` and contain `register_` are run.
+    Errors in their code are not caught.
     """
     for path, text in modules_mentioning(names, folder):
         if "register_" in text:
-            _load_module(path.resolve())
+            load_python_file(path.resolve())
 
 
 def modules_mentioning(names: Iterable[str], folder: Path) -> Iterator[tuple[Path, str]]:
-    """The Python files of a folder that quote some of the names, with their text; none is run."""
+    """Yields the path and source text of the Python files in `folder` that quote one of `names`.
+
+    Sorted by path; subfolders are not searched. None of the files is run.
+    """
     quoted = [f"{quote}{name}{quote}" for name in names for quote in ("'", '"')]
     for path in sorted(folder.glob("*.py")) if quoted else []:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -96,7 +119,12 @@ def modules_mentioning(names: Iterable[str], folder: Path) -> Iterator[tuple[Pat
             yield path, text
 
 
-def _load_module(path: Path) -> ModuleType:
+def load_python_file(path: Path) -> ModuleType:
+    """Imports a Python file and returns the module.
+
+    If the file has not changed since it was last imported, returns that module and runs nothing.
+    Raises whatever its code raises, and `ImportError` if it is not named like a Python file.
+    """
     modified = path.stat().st_mtime_ns
     known = _loaded.get(path)
     if known is not None and known[0] == modified:
@@ -104,7 +132,7 @@ def _load_module(path: Path) -> ModuleType:
     name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
+        raise ImportError(f"{path} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     replaced = sys.modules.get(name)
     sys.modules[name] = module
@@ -121,8 +149,11 @@ def _load_module(path: Path) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    """`lm_eval.tasks.folder.file` for a file under a task root, so that its own imports of
-    siblings work; a name of its own for any other file.
+    """Returns the name under which to import a file.
+
+    For a file in a task folder it is `lm_eval.tasks.<folder>.<file>`, so that the file can import
+    its siblings. For any other file, and if another file has that name already, it is a unique name
+    made from its path.
     """
     for root in _task_roots():
         try:
@@ -138,5 +169,9 @@ def _module_name(path: Path) -> str:
 
 
 def _task_roots() -> Sequence[str]:
+    """Returns the folders in which submodules of `lm_eval.tasks` are searched for.
+
+    Empty if `lm_eval.tasks` has not been imported.
+    """
     tasks = sys.modules.get("lm_eval.tasks")
     return list(tasks.__path__) if tasks is not None else []

@@ -1,8 +1,8 @@
-"""What generation settings are called, so that misspelt ones are found before a model is loaded.
+"""The known names of generation settings, and the detection of misspelled ones.
 
-A backend hands on whatever it does not know itself, so any name may be right somewhere. But one
-that is nearly, and not quite, a known one would be ignored, or stop a run hours later: it is
-refused where a user types it, and warned of where a task file has it.
+Backends pass unknown settings on to their libraries, so an unknown name may be valid. A name that
+is very similar to a known one is probably a typing error, though, and would be ignored or fail
+hours later. On the command line it is an error; in a task file it causes a warning.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from lm_eval.errors import suggestion
 
-#: Of ours, of transformers, of vLLM and of the usual servers.
-NAMES = (
+#: The settings of this package, of transformers, of vLLM and of common inference servers.
+KNOWN_SETTINGS = (
     "until", "stop", "stop_strings", "stop_sequences", "stop_token_ids",
     "include_stop_str_in_output", "stop_sequence", "stop_tokens", "stopSequences",
     "max_gen_toks", "max_gen_tokens", "max_new_tokens", "max_tokens", "max_completion_tokens",
@@ -31,17 +31,23 @@ NAMES = (
     "eos_token_id", "eos_token_ids", "reasoning_effort", "response_format", "think_end_token",
     "enable_thinking", "chat_template_kwargs", "extra_body",
 )  # fmt: skip
-LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-"""What the greatest length of an answer is called; of several the first counts."""
-ALIKE = 0.85
-"""How much like a known name one must be to count as misspelt."""
+MAX_LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+"""The names of the maximum length of an answer in tokens; if several are set, the first is used."""
+SIMILARITY_CUTOFF = 0.85
+"""The similarity to a known name, from 0 to 1, from which an unknown name counts as misspelled."""
 
 
-def misspelt(names: Iterable[str]) -> str:
-    """What to say of the first name that is misspelt, or nothing."""
+def find_misspelled(names: Iterable[str]) -> str:
+    """Returns a message about the first of `names` that is misspelled; empty if none is.
+
+    A name counts as misspelled if it is not known but very similar to a known one. Other unknown
+    names are not reported.
+    """
     for name in names:
-        if name not in NAMES and (
-            close := difflib.get_close_matches(str(name), NAMES, n=1, cutoff=ALIKE)
+        if name not in KNOWN_SETTINGS and (
+            close := difflib.get_close_matches(
+                str(name), KNOWN_SETTINGS, n=1, cutoff=SIMILARITY_CUTOFF
+            )
         ):
-            return f"there is no generation setting {name!r}.{suggestion(name, close)}"
+            return f"unknown generation setting {name!r}.{suggestion(name, close)}"
     return ""

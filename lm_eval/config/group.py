@@ -1,22 +1,24 @@
-"""The schema of a group file: which tasks belong together, and how their scores are joined."""
+"""The fields of a group file: its tasks, and how their scores are aggregated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from lm_eval.config.serialise import serialise
+from lm_eval.config.serialize import serialize
 from lm_eval.errors import ConfigError
 
 
 @dataclass
 class AggMetricConfig:
-    """One metric to join across a group's tasks.
+    """One metric to aggregate over the tasks of a group.
 
-    `filter_list` names the filter pipelines to join over; `None` means every pipeline under which
-    the tasks report the metric. `weight_by_size` weighs each task by its documents (a micro
-    average); without it each task counts the same (a macro average).
+    `filter_list` names the filter pipelines whose scores are aggregated; None means every pipeline
+    that the tasks report the metric for. `aggregation` is "mean" or a function, which gets a list
+    of the tasks' scores and a list of their numbers of documents; `ConfigError` is raised for
+    anything else. With `weight_by_size`, each task is weighted by its number of documents (micro
+    average); without it, all tasks have the same weight (macro average).
     """
 
     metric: str
@@ -36,7 +38,12 @@ class AggMetricConfig:
 
 @dataclass
 class GroupConfig:
-    """A group file, loose spellings (a bare string, a single dict) made regular."""
+    """The configuration of a group, as in its YAML file.
+
+    A single task name or a single metric is converted to a list. `include` is a mapping of task
+    keys that apply to all tasks of the group, or the path of a file that contains them. Creating an
+    instance raises `ConfigError` if `aggregate_metric_list` is invalid.
+    """
 
     group: str
     group_alias: str | None = None
@@ -56,34 +63,50 @@ class GroupConfig:
         self.aggregate_metric_list = [self._metric(item) for item in metrics]
 
     def _metric(self, item: Any) -> AggMetricConfig:
+        """Returns an entry of `aggregate_metric_list` as an `AggMetricConfig`.
+
+        Raises `ConfigError` if it is not a mapping with the key `metric`, or has unknown keys. The
+        key `higher_is_better` is ignored.
+        """
         if isinstance(item, AggMetricConfig):
             return item
         if not isinstance(item, dict) or "metric" not in item:
             raise ConfigError(
-                f"group {self.group!r}: each entry of aggregate_metric_list needs a `metric`, "
-                f"this one has none: {item!r}."
+                f"group {self.group!r}: each entry of aggregate_metric_list needs the key "
+                f"`metric`; this one has none: {item!r}."
             )
-        # `higher_is_better` stands in published group files; the tasks' own direction is used.
+        # Published group files have `higher_is_better`; it is ignored in favor of the tasks'.
         known = {k: v for k, v in item.items() if k != "higher_is_better"}
         try:
             return AggMetricConfig(**known)
         except TypeError as error:
+            names = {field.name for field in fields(AggMetricConfig)}
+            unknown = [str(key) for key in known if key not in names]
             raise ConfigError(
-                f"group {self.group!r}: aggregate_metric_list takes metric, filter_list, "
-                f"aggregation and weight_by_size; got {sorted(item)}."
+                f"group {self.group!r}: an entry of aggregate_metric_list has unknown keys: "
+                f"{', '.join(unknown)}. The known keys are metric, filter_list, aggregation and "
+                "weight_by_size."
             ) from error
 
     @property
     def members(self) -> list[str | dict[str, Any]]:
+        """The members of the group: names, or mappings with a `task` or `group` key.
+
+        Empty if `task` is not set.
+        """
         return [self.task] if isinstance(self.task, str) else list(self.task or [])
 
     @property
     def aggregates(self) -> list[AggMetricConfig] | None:
-        """The metrics to join, in their settled form."""
+        """The metrics to aggregate; None if the group has no `aggregate_metric_list`."""
         metrics = self.aggregate_metric_list
         return None if metrics is None else [self._metric(item) for item in metrics]
 
     def to_dict(self, keep_callable: bool = False) -> dict[str, Any]:
-        """The configuration as plain data, unset fields left out."""
-        plain: dict[str, Any] = serialise(self, keep_callable)
+        """Returns the configuration as a dictionary of plain data.
+
+        Fields that are None are left out. Functions become their source code, unless
+        `keep_callable` is set.
+        """
+        plain: dict[str, Any] = serialize(self, keep_callable)
         return plain

@@ -1,4 +1,4 @@
-"""The settings of one evaluation, from the command line, a YAML file or Python alike."""
+"""The settings of one evaluation run, from the command line, a YAML file or Python."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.config.arguments import parse_arguments
-from lm_eval.config.generation import misspelt
+from lm_eval.config.generation import find_misspelled
 from lm_eval.config.yaml_file import load_yaml_file
-from lm_eval.defaults import DEFAULT_BOOTSTRAP_ITERS, DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
-from lm_eval.errors import ConfigError, EvalError, located, suggestion
+from lm_eval.defaults import (
+    DEFAULT_BOOTSTRAP_ITERS,
+    DEFAULT_MAX_FAILED,
+    DEFAULT_OTHER_SEED,
+    DEFAULT_RANDOM_SEED,
+)
+from lm_eval.errors import ConfigError, EvalError, suggestion, with_location
 
 
 @dataclass
 class Seeds:
-    """One seed a generator; None leaves that generator alone."""
+    """The seed of each random generator; a generator whose seed is None is not seeded."""
 
     random: int | None = DEFAULT_RANDOM_SEED
     numpy: int | None = DEFAULT_OTHER_SEED
@@ -28,13 +33,19 @@ class Seeds:
     fewshot: int | None = DEFAULT_OTHER_SEED
 
     @property
-    def of_model(self) -> tuple[int | None, ...]:
-        """The seeds that can change what a model says."""
+    def model_seeds(self) -> tuple[int | None, ...]:
+        """The seeds that can influence the model's answers: `(random, numpy, torch)`."""
         return (self.random, self.numpy, self.torch)
 
     @classmethod
     def parse(cls, given: Any) -> Seeds:
-        """One number for all four, or `random,numpy,torch,fewshot`, `None` for unset."""
+        """Returns the seeds that `given` describes; a `Seeds` object is returned unchanged.
+
+        `given` is one number for all generators, or four in the order `random,numpy,torch,fewshot`,
+        as text or a sequence; without the last, the few-shot seed is the default. None (or the text
+        `None`), for all or in place of a number, means that a generator is not seeded. Raises
+        `ConfigError` for anything else, and for numbers that are not between 0 and 2**32 - 1.
+        """
         if isinstance(given, Seeds):
             return given
         if given is None:
@@ -47,12 +58,16 @@ class Seeds:
             parts = [*parts, DEFAULT_OTHER_SEED]
         if len(parts) != 4:
             raise ConfigError(
-                f"seed takes one number, or four (random,numpy,torch,fewshot), not {given!r}."
+                f"seed must be one number, or four (random,numpy,torch,fewshot), not {given!r}."
             )
         return cls(*(cls._number(part, given) for part in parts))
 
     @staticmethod
     def _number(part: Any, given: Any) -> int | None:
+        """Returns one seed of `given` as a number, or as None if it is None or the text `None`.
+
+        Raises `ConfigError` if it is anything else, or not between 0 and 2**32 - 1.
+        """
         if part is None or str(part).strip().lower() == "none":
             return None
         try:
@@ -62,14 +77,32 @@ class Seeds:
                 f"seed: {part!r} is neither a number nor None (in {given!r})."
             ) from error
         if not 0 <= number < 2**32:
-            raise ConfigError(f"seed: {number} is not between 0 and {2**32 - 1}.")
+            raise ConfigError(
+                f"seed: {number} (in {given!r}) is not between 0 and {2**32 - 1}. Choose another."
+            )
         return number
 
 
-#: Arguments that are secrets: they open a door and change nothing behind it.
-SECRETS = {"api_key", "token", "auth_token", "hf_token"}
+#: Arguments that are credentials. They do not influence results and are never written to them.
+SECRETS = {"api_key", "token", "auth_token", "hf_token", "header"}
 
-#: Settings that are tables, and may be written `key=value,key=value`.
+#: Model arguments that change the speed but not the answers. They are part neither of the model's
+#: identity nor of the id of a run.
+SPEED_ARGUMENTS = {
+    "batch_size",
+    "max_batch_size",
+    "device",
+    "parallelize",
+    "max_memory_per_gpu",
+    "max_cpu_memory",
+    "offload_folder",
+    "num_concurrent",
+    "max_retries",
+    "timeout",
+    "prefix_sharing",
+}
+
+#: Settings that are dictionaries and may be given as `key=value,key=value`.
 _TABLES = (
     "model_args",
     "gen_kwargs",
@@ -81,13 +114,24 @@ _TABLES = (
 )
 
 
-def has_secrets(settings: Mapping[str, Any]) -> bool:
-    """Whether recorded settings hold a secret in one of their tables."""
-    return any(SECRETS & set(settings.get(name) or ()) for name in _TABLES)
+def secrets_in(settings: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the credentials (`SECRETS`) in `settings`: `model_args auth_token`.
+
+    They are keys of the dictionaries in the settings, such as `model_args`.
+    """
+    return [
+        f"{name} {key}"
+        for name in _TABLES
+        for key in sorted(SECRETS & set(settings.get(name) or ()))
+    ]
 
 
 def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings whose tables hold no secret."""
+    """Returns a copy of `settings` without credentials (see `SECRETS`).
+
+    These are keys of the dictionaries in them, such as `model_args`; text such as `"api_key=…"` is
+    not searched.
+    """
     return {
         name: {k: v for k, v in value.items() if k not in SECRETS}
         if name in _TABLES and isinstance(value, Mapping)
@@ -96,13 +140,17 @@ def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Variables that decide which data, packs or prompts a run sees; recorded with it.
+#: Environment variables that select the data, packs or prompts of a run; recorded with the run.
 VARIABLES = ("LMEVAL_DATA_DIR", "LMEVAL_PACKS_DIR", "LMEVAL_PROMPTSOURCE_DIR")
 
 
 @dataclass
 class RunConfig:
-    """Everything one evaluation is told. Names are those of the command line's options."""
+    """The settings of one evaluation run.
+
+    The fields are named like the options of `lm-eval run` and described there. Creating an
+    instance parses and checks the values; it raises `ConfigError` if one is invalid.
+    """
 
     model: Any = "hf"
     model_args: Any = field(default_factory=dict)
@@ -117,6 +165,7 @@ class RunConfig:
     sample_seed: int = DEFAULT_OTHER_SEED
     use_cache: str | None = None
     fresh: bool = False
+    max_failed: float | None = DEFAULT_MAX_FAILED
     cache_requests: Any = None
     check_integrity: bool = False
     write_out: bool = False
@@ -144,27 +193,27 @@ class RunConfig:
     confirm_run_unsafe_code: bool = False
     metadata: Any = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
-    """`VARIABLES` that were set when the run was recorded; they hold where none is set now."""
+    """The `VARIABLES` that were set when the run was recorded; used for those not set now."""
 
     def __post_init__(self) -> None:
         self._given = {"model_args": self.model_args, "gen_kwargs": self.gen_kwargs}
         for name in _TABLES:
-            setattr(self, name, self._table(name))
-        if doubt := misspelt(self.gen_kwargs):
-            raise ConfigError(f"gen_kwargs: {doubt}")
+            setattr(self, name, self._parsed_mapping(name))
+        if problem := find_misspelled(self.gen_kwargs):
+            raise ConfigError(f"gen_kwargs: {problem}")
         self.seed = Seeds.parse(self.seed)
         self.samples = self._read_samples()
         self.log_samples = self.log_samples or self.predict_only
         self._check_numbers()
         chosen = [n for n in ("limit", "samples", "sample") if getattr(self, n) is not None]
         if len(chosen) > 1:
-            raise ConfigError(f"{' and '.join(chosen)} exclude each other: give one of them.")
+            raise ConfigError(f"{' and '.join(chosen)} cannot be combined; give only one of them.")
         if self.samples_format not in ("jsonl", "zst", "parquet"):
             raise ConfigError(
                 f"samples_format must be jsonl, zst or parquet, not {self.samples_format!r}."
             )
         if self.fewshot_as_multiturn and not self.apply_chat_template:
-            raise ConfigError("fewshot_as_multiturn needs apply_chat_template.")
+            raise ConfigError("fewshot_as_multiturn needs apply_chat_template; set that too.")
         if self.fewshot_as_multiturn is None:
             self.fewshot_as_multiturn = bool(self.apply_chat_template)
         if self.trust_remote_code:
@@ -172,17 +221,27 @@ class RunConfig:
             self._given["model_args"] = self.model_args
 
     def as_given(self, name: str) -> Any:
-        """Arguments as they were given, in one text or none at all, but never with a secret."""
-        given, read = self._given[name], getattr(self, name)
-        if given is None or (isinstance(given, str) and not SECRETS & read.keys()):
-            return given
-        return {key: value for key, value in read.items() if key not in SECRETS}
+        """Returns `model_args` or `gen_kwargs` in the form in which they were given.
 
-    def _table(self, name: str) -> dict[str, Any]:
+        That is None or a string, if they were given so, and otherwise a dictionary. Credentials are
+        removed: for a string that contains one, a dictionary without it is returned. Raises
+        `KeyError` for any other `name`.
+        """
+        given, parsed = self._given[name], getattr(self, name)
+        if given is None or (isinstance(given, str) and not SECRETS & parsed.keys()):
+            return given
+        return {key: value for key, value in parsed.items() if key not in SECRETS}
+
+    def _parsed_mapping(self, name: str) -> dict[str, Any]:
+        """Returns the setting `name` as a dictionary; see `parse_arguments` for what it may be.
+
+        A list of several values is merged; the last value of a key is used. Raises `ConfigError` if
+        the setting cannot be parsed.
+        """
         value = getattr(self, name)
         try:
             if value is not None and not isinstance(value, (str, dict, list, tuple)):
-                raise ConfigError(f"expected key=value pairs or a table, not {value!r}.")
+                raise ConfigError(f"expected key=value pairs or a mapping, not {value!r}.")
             if isinstance(value, (list, tuple)):
                 return {k: v for part in value for k, v in parse_arguments(part).items()}
             return dict(parse_arguments(value))
@@ -190,6 +249,10 @@ class RunConfig:
             raise ConfigError(f"{name}: {error}") from error
 
     def _check_numbers(self) -> None:
+        """Converts numeric settings to numbers; raises `ConfigError` if one is out of range.
+
+        These are `limit`, `sample`, `sample_seed`, `confidence`, `num_fewshot` and `batch_size`.
+        """
         for name in ("limit", "sample"):
             if getattr(self, name) is None:
                 continue
@@ -198,20 +261,27 @@ class RunConfig:
             setattr(self, name, number)
             if number <= 0:
                 raise ConfigError(
-                    f"{name} must be positive, not {number:g}: a number of documents, "
-                    "or a share of them below 1."
+                    f"{name} must be positive, not {number:g}: either a number of documents or, "
+                    "below 1, a fraction of them."
                 )
         self.sample_seed = int(_number("sample_seed", self.sample_seed))
+        if self.max_failed is not None:
+            self.max_failed = _number("max_failed", self.max_failed)
+            if self.max_failed < 0:
+                raise ConfigError(
+                    f"max_failed must be 0 or more, not {self.max_failed:g}: a number of requests "
+                    "or, below 1, a share of them."
+                )
         if self.confidence is not None:
-            self.confidence = _number("confidence", self.confidence, "a share such as 0.95")
+            self.confidence = _number("confidence", self.confidence, "a number such as 0.95")
             if not 0 < self.confidence < 1:
                 raise ConfigError(
-                    f"confidence must lie between 0 and 1, such as 0.95, not {self.confidence:g}."
+                    f"confidence must be between 0 and 1, such as 0.95, not {self.confidence:g}."
                 )
         if self.num_fewshot is not None:
             self.num_fewshot = int(_number("num_fewshot", self.num_fewshot))
             if self.num_fewshot < 0:
-                raise ConfigError(f"num_fewshot must not be negative, and is {self.num_fewshot}.")
+                raise ConfigError(f"num_fewshot must be 0 or more, not {self.num_fewshot}.")
         if self.batch_size is not None and not str(self.batch_size).startswith("auto"):
             size = _number("batch_size", self.batch_size, "'auto' or a number")
             if size < 1 or size != int(size):
@@ -219,19 +289,28 @@ class RunConfig:
             self.batch_size = int(size)
 
     def _read_samples(self) -> dict[str, list[int]] | None:
-        """A table of document numbers by task, its JSON text, or a file holding that."""
+        """Returns the documents to evaluate: for each task, a sorted list of document numbers.
+
+        The setting is a dictionary of that form, its JSON text, or the path of a JSON file. Numbers
+        are counted from 0; duplicates are removed. Returns None if the setting is None; raises
+        `ConfigError` if it is invalid or names no document.
+        """
         samples = self.samples
         if isinstance(samples, str):
             path = Path(samples)
             text = samples
             if not samples.lstrip().startswith("{"):
                 if not path.is_file():
-                    raise ConfigError(f"samples: there is no file {samples}.")
+                    raise ConfigError(
+                        f"samples: there is no file {samples}. Give the path of a JSON file, or "
+                        'JSON text such as {"task": [0, 3]}.'
+                    )
                 text = path.read_text(encoding="utf-8")
             try:
                 samples = json.loads(text)
             except json.JSONDecodeError as error:
-                raise ConfigError(f"samples: not valid JSON: {error}.") from error
+                what = "the value" if text is samples else f"the file {path}"
+                raise ConfigError(f"samples: {what} is not valid JSON: {error}.") from error
         if samples is None:
             return None
         if (
@@ -242,13 +321,19 @@ class RunConfig:
                 for ids in samples.values()
             )
         ):
-            raise ConfigError('samples: expected {"task": [document numbers]}.')
-        # In order and once each, as the documents will come.
+            raise ConfigError(
+                'samples must map each task to a list of document numbers: {"task": [0, 3]}.'
+            )
+        # Sorted and unique, because documents are evaluated in the order of the dataset.
         return {task: sorted(set(numbers)) for task, numbers in samples.items()}
 
     @property
     def task_list(self) -> list[Any]:
-        """The tasks asked for, comma-separated names split."""
+        """The tasks of the run as a list; comma-separated names are split.
+
+        Empty names and None are left out. Items that are not text (configurations, objects) are
+        kept.
+        """
         given = self.tasks if isinstance(self.tasks, (list, tuple)) else [self.tasks]
         specs: list[Any] = []
         for spec in given:
@@ -259,35 +344,49 @@ class RunConfig:
         return list(specs)
 
     @property
-    def metadata_of_tasks(self) -> dict[str, Any]:
-        """What tasks are told of the run. It ends up in the results, so no secret is part of it."""
-        open_to_all = {k: v for k, v in self.model_args.items() if k not in SECRETS}
-        return {**open_to_all, **self.metadata}
+    def task_metadata(self) -> dict[str, Any]:
+        """The values that are merged into the metadata of every task: model arguments, metadata.
+
+        If both have a key, the value of `metadata` is used. Credentials among the model arguments
+        are left out, because a task's metadata is written to the results.
+        """
+        public = {k: v for k, v in self.model_args.items() if k not in SECRETS}
+        return {**public, **self.metadata}
 
     def settings(self, secrets: bool = True) -> dict[str, Any]:
-        """Everything needed to make this run again, as plain data; paths that stay true.
+        """Returns all settings that differ from the defaults, as plain data, to repeat the run.
 
-        Without secrets it is fit to be shown around.
+        Paths are absolute, and `environment` holds the current `VARIABLES`. With `secrets=False`,
+        credentials are left out. The seeds are always included, `fresh` never. A model object is
+        replaced by the name of its class. `from_record` turns the result into a `RunConfig` again.
         """
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        if not isinstance(self.model, str):  # to be read; nobody can make the object from it
+        if not isinstance(self.model, str):  # only informative: the object cannot be recreated
             plain["model"] = f"{type(self.model).__module__}.{type(self.model).__qualname__}"
+        elif ".py:" in self.model:  # a model class by its file
+            file, _, name = self.model.rpartition(":")
+            plain["model"] = f"{absolute_path(file)}:{name}"
         seeds = self.seed
         plain["seed"] = [seeds.random, seeds.numpy, seeds.torch, seeds.fewshot]
         for name in ("include_path", "data_dir", "output_path", "use_cache"):
-            plain[name] = _absolute(plain[name])
+            plain[name] = absolute_path(plain[name])
         plain["tasks"] = [_recorded_task(spec) for spec in self.task_list]
-        set_now = {name: _absolute(os.environ[name]) for name in VARIABLES if os.environ.get(name)}
+        set_now = {
+            name: absolute_path(os.environ[name]) for name in VARIABLES if os.environ.get(name)
+        }
         plain["environment"] = {**self.environment, **set_now}
         if not secrets:
             plain = without_secrets(plain)
-        del plain["fresh"]  # whoever makes the run again wants the answers it left
+        del plain["fresh"]  # a repeated run uses the answers that this one stored
         default = RunConfig()
         return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}
 
     @contextmanager
     def in_environment(self) -> Iterator[None]:
-        """Sets the recorded variables that are not set now, for as long as this lasts."""
+        """Context manager that sets the recorded environment variables that are not set now.
+
+        They are removed again at the end of the `with` block.
+        """
         missing = {k: v for k, v in self.environment.items() if not os.environ.get(k)}
         os.environ.update(missing)
         try:
@@ -298,23 +397,34 @@ class RunConfig:
 
     @classmethod
     def from_record(cls, settings: Mapping[str, Any], where: object) -> RunConfig:
-        """Settings as a run has recorded them (`settings`); `where` says in which file."""
+        """Returns the configuration of a recorded run.
+
+        `settings` are what the method `settings()` returned, `where` is the file they come from,
+        for error messages. Raises `ConfigError` if they are unknown to this version or invalid.
+        """
         unknown = [name for name in settings if name not in {f.name for f in fields(cls)}]
         if unknown:
             raise ConfigError(
-                f"{where}: its settings hold {', '.join(map(repr, unknown))}, which this version "
-                "does not know. Use the version of lm_eval that wrote it."
+                f"{where}: its settings contain {', '.join(map(repr, unknown))}, which this "
+                "version does not know. Use the version of lm_eval that wrote it."
             )
         try:
             return cls(**settings)
         except EvalError:
             raise
         except (TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(f"{where}: its settings cannot be used ({error}).") from error
+            raise ConfigError(
+                f"{where}: the recorded settings of the run are not valid ({error}). If the file "
+                "was edited, undo the edit; otherwise run the original command again."
+            ) from error
 
     @classmethod
     def from_file(cls, path: str | Path, **overrides: Any) -> RunConfig:
-        """Settings from a YAML file; what is given beside it wins."""
+        """Returns the configuration in a YAML file; `overrides` replace values of the file.
+
+        Raises `ConfigError` if the file cannot be read, or contains an unknown setting or an
+        invalid value.
+        """
         file = load_yaml_file(path)
         known = [f.name for f in fields(cls)]
         for key in file.values:
@@ -326,12 +436,18 @@ class RunConfig:
         try:
             return cls(**{**file.values, **overrides})
         except EvalError as error:
-            raise located(error, file.path) from error
+            raise with_location(error, file.path) from error
         except Exception as error:
-            raise ConfigError(f"{file.path}: {type(error).__name__}: {error}") from error
+            raise ConfigError(
+                f"{file.path}: its settings cannot be used ({type(error).__name__}: {error})."
+            ) from error
 
 
 def _number(name: str, value: Any, expected: str = "a number") -> float:
+    """Returns the value of the setting `name` as a number.
+
+    Raises `ConfigError`, which describes what is `expected`, if it is not a finite number.
+    """
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -341,32 +457,43 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     return number
 
 
-def _is_file(spec: Any) -> bool:
-    """Whether a task is asked for by its file, whose place must be known from anywhere."""
+def _is_task_file(spec: Any) -> bool:
+    """Returns whether a task is given as the path of an existing YAML file."""
     return isinstance(spec, str) and spec.endswith((".yaml", ".yml")) and Path(spec).is_file()
 
 
 def _recorded_task(spec: Any) -> Any:
-    """A task as it can be asked for again from anywhere; of an object, its name."""
+    """Returns a task of the run as plain data that is valid in any working directory.
+
+    A path becomes absolute, and an object becomes its name.
+    """
     if isinstance(spec, Mapping):
-        return _with_names(spec)
+        return _with_function_names(spec)
     if isinstance(spec, str):
-        return _absolute(spec) if _is_file(spec) else spec
+        return absolute_path(spec) if _is_task_file(spec) else spec
     return str(getattr(spec, "task_name", None) or getattr(spec, "name", None) or spec)
 
 
-def _with_names(value: Any) -> Any:
-    """A task's table with functions by name: they can be read, and are the same every time."""
+def _with_function_names(value: Any) -> Any:
+    """Returns a copy of a task's configuration with each function replaced by `module.name`.
+
+    Tuples become lists. The `repr` of a function contains its memory address, which differs in
+    every process.
+    """
     if isinstance(value, Mapping):
-        return {key: _with_names(one) for key, one in value.items()}
+        return {key: _with_function_names(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_with_names(one) for one in value]
+        return [_with_function_names(one) for one in value]
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
     return value
 
 
-def _absolute(path: Any) -> Any:
+def absolute_path(path: Any) -> Any:
+    """Returns a path, or each path of a list, as an absolute path (text); None stays None.
+
+    `~` is replaced by the home folder; links are not followed.
+    """
     if isinstance(path, (list, tuple)):
-        return [_absolute(part) for part in path]
+        return [absolute_path(part) for part in path]
     return None if path is None else str(Path(path).expanduser().absolute())

@@ -1,7 +1,8 @@
-"""A JSON Schema of task and group files, made from the dataclasses, for editors to complete keys.
+"""Generates the JSON Schema of task and group files, with which editors complete and check keys.
 
-`python -m lm_eval.config.schema` writes it anew beside this module. In an editor that speaks YAML
-a first line does it: `# yaml-language-server: $schema=PATH/task.schema.json`.
+`python -m lm_eval.config.schema` writes `task.schema.json` in the folder of this module. To use it
+in an editor with a YAML language server, begin a task file with the line
+`# yaml-language-server: $schema=PATH/task.schema.json`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ _FUNCTION = {"type": "string", "description": "!function file.name"}
 
 
 def schema_of(hint: Any) -> dict[str, Any]:
-    """The schema of one type."""
+    """Returns the JSON Schema of a type hint.
+
+    Supported are `Any`, str, int, float, bool, None, dataclasses, unions, `Literal`, `list[T]`,
+    `dict[K, V]` (any object, whatever K and V are), and `Callable[…]` and `type` (the string after
+    `!function`). Raises `TypeError` for every other type, such as a TypedDict, a tuple or a bare
+    `list`.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return {}
@@ -44,22 +51,30 @@ def schema_of(hint: Any) -> dict[str, Any]:
         return {"type": "object"}
     if origin is typing.get_origin(Callable[..., Any]) or hint is type:
         return _FUNCTION
-    raise TypeError(f"no schema for {hint!r}")
+    raise TypeError(f"schema_of does not support the type {hint!r}; add a case for it.")
 
 
-def fields_schema(schema: Any, **beside: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a table with a dataclass's fields, and some keys beside them."""
+def fields_schema(schema: Any, **extra_keys: dict[str, Any]) -> dict[str, Any]:
+    """Returns the JSON Schema of an object whose keys are the fields of the dataclass `schema`.
+
+    `extra_keys` holds the schemas of additional keys. Other keys are not allowed, and none is
+    required. Raises `TypeError` if `schema_of` does not support the type of a field.
+    """
     properties = {name: schema_of(hint) for name, hint in field_types(schema).items()}
-    return {"type": "object", "properties": {**properties, **beside}, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {**properties, **extra_keys},
+        "additionalProperties": False,
+    }
 
 
 def file_schema() -> dict[str, Any]:
-    """The schema of a file: a group if it has the key `group`, else a task or a part of one."""
+    """Returns the JSON Schema of a YAML file: of a group if it has the key `group`, else a task."""
     include = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     task = fields_schema(TaskConfig, include=include, **{"class": _FUNCTION})
     task["properties"]["fewshot_config"] = fields_schema(FewshotConfig)
     group = fields_schema(GroupConfig)
-    # Any field of a task may stand in a group file: it goes to every task below.
+    # A group file may have any field of a task, which then applies to every task of the group.
     group["properties"] = {**task["properties"], **group["properties"]}
     group["required"] = ["group"]
     return {

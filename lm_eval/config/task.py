@@ -1,4 +1,4 @@
-"""The schema of a task file: every field a task YAML may hold."""
+"""The fields of a task file, with their types and defaults; docs/tasks.md explains each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.api.instance import OUTPUT_TYPES, OutputType
-from lm_eval.config.generation import misspelt
-from lm_eval.config.serialise import serialise, serialise_function
+from lm_eval.config.generation import find_misspelled
+from lm_eval.config.serialize import serialize, serialize_function
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.defaults import default_gen_kwargs
 from lm_eval.errors import ConfigError, suggestion
@@ -22,7 +22,11 @@ Template = str | Callable[..., Any]
 
 @dataclass
 class FewshotConfig:
-    """How few-shot examples are drawn and written, where that differs from the question itself."""
+    """How the few-shot examples of a task are drawn and rendered.
+
+    Templates, delimiters, `gen_prefix` and `process_docs` that are not set are taken from the
+    task; `split` is by default the task's `fewshot_split`.
+    """
 
     sampler: str | type = "default"
     split: str | None = None
@@ -38,10 +42,13 @@ class FewshotConfig:
 
     def __post_init__(self) -> None:
         if self.split is not None and self.samples is not None:
-            logger.warning("fewshot_config has both `split` and `samples`; `split` is used.")
+            logger.warning(
+                "fewshot_config has both `split` (which may come from the task's fewshot_split) "
+                "and `samples`; `split` is used and `samples` is ignored. Remove one of them."
+            )
 
 
-#: What `fewshot_config` takes from the task where it does not say itself.
+#: Fields that `fewshot_config` inherits from the task if it does not set them.
 _INHERITED = (
     "process_docs",
     "fewshot_delimiter",
@@ -55,7 +62,13 @@ _INHERITED = (
 
 @dataclass
 class TaskConfig(dict):  # type: ignore[type-arg]
-    """One task, as its YAML file says it. Also readable by key, as task folders in the wild do."""
+    """The configuration of a task, as in its YAML file.
+
+    Fields can also be read like a dictionary (`config["task"]`), since published task code does.
+    Creating an instance raises `ConfigError` if `output_type`, `num_fewshot`, `repeats`,
+    `generation_kwargs` or `fewshot_config` is invalid. The types of the other fields are not
+    checked here.
+    """
 
     # naming
     task: str | None = None
@@ -109,19 +122,32 @@ class TaskConfig(dict):  # type: ignore[type-arg]
         for name, least in (("num_fewshot", 0), ("repeats", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise ConfigError(f"task {self.task!r}: {name} must be {least} or more: {value}.")
-        self._settle_generation()
+                raise ConfigError(
+                    f"task {self.task!r}: {name} must be {least} or more, not {value}."
+                )
+        self._complete_generation_kwargs()
         if not isinstance(self.fewshot_config, FewshotConfig):
-            self.fewshot_config = self._fewshot(self.fewshot_config or {})
+            self.fewshot_config = self._make_fewshot(self.fewshot_config or {})
 
-    def _settle_generation(self) -> None:
+    def _complete_generation_kwargs(self) -> None:
+        """Fills in the defaults of `generation_kwargs` and checks its values.
+
+        If it is None, a task that generates text gets `default_gen_kwargs`. Otherwise only `until`
+        has a default, the few-shot delimiter. Logs a warning for misspelled settings. Raises
+        `ConfigError` for a temperature that is not a number and for stop strings (`until`) that are
+        not strings.
+        """
         if self.generation_kwargs is None:
             if self.output_type == "generate_until":
                 self.generation_kwargs = default_gen_kwargs(self.fewshot_delimiter)
             return
-        self.generation_kwargs = dict(self.generation_kwargs)  # it may belong to others too
-        if doubt := misspelt(self.generation_kwargs):
-            logger.warning("task %r: generation_kwargs: %s", self.task, doubt)
+        self.generation_kwargs = dict(self.generation_kwargs)  # other tasks may share it
+        if problem := find_misspelled(self.generation_kwargs):
+            logger.warning(
+                "task %r: generation_kwargs: %s The setting is passed to the model as it is.",
+                self.task,
+                problem,
+            )
         if "temperature" in self.generation_kwargs:
             temperature = self.generation_kwargs["temperature"]
             try:
@@ -138,14 +164,18 @@ class TaskConfig(dict):  # type: ignore[type-arg]
             isinstance(stops, (list, tuple)) and all(isinstance(stop, str) for stop in stops)
         ):
             raise ConfigError(
-                f"task {self.task!r}: generation_kwargs.until must be text or a list of texts, "
-                f"not {until!r}."
+                f"task {self.task!r}: generation_kwargs.until must be a string or a list of "
+                f"strings, not {until!r}."
             )
 
-    def _fewshot(self, given: dict[str, Any]) -> FewshotConfig:
+    def _make_fewshot(self, given: dict[str, Any]) -> FewshotConfig:
+        """Returns the few-shot settings `given` in the file, completed by the task's own fields.
+
+        Raises `ConfigError` for unknown keys and values of the wrong type.
+        """
         if not isinstance(given, dict):
             raise ConfigError(
-                f"task {self.task!r}: fewshot_config must be a table of settings, not {given!r}."
+                f"task {self.task!r}: fewshot_config must be a mapping of settings, not {given!r}."
             )
         unknown = set(given) - {f.name for f in dataclasses.fields(FewshotConfig)}
         if unknown:
@@ -167,12 +197,12 @@ class TaskConfig(dict):  # type: ignore[type-arg]
 
     @property
     def fewshot(self) -> FewshotConfig:
-        """The few-shot settings in their settled form."""
+        """The few-shot settings, including those inherited from the task."""
         if not isinstance(self.fewshot_config, FewshotConfig):
-            self.fewshot_config = self._fewshot(self.fewshot_config or {})
+            self.fewshot_config = self._make_fewshot(self.fewshot_config or {})
         return self.fewshot_config
 
-    # -- read by key, as `config["task"]` and `config.get("task")` ----------------------------
+    # -- access like a dictionary: `config["task"]` and `config.get("task")` -------------------
 
     def __getitem__(self, key: str) -> Any:
         return getattr(self, key)
@@ -181,6 +211,7 @@ class TaskConfig(dict):  # type: ignore[type-arg]
         setattr(self, key, value)
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Returns the field `key`, or `default` if there is no such field; a field may be None."""
         return getattr(self, key, default)
 
     def __contains__(self, key: object) -> bool:
@@ -196,34 +227,45 @@ class TaskConfig(dict):  # type: ignore[type-arg]
         return True
 
     def keys(self) -> Any:
+        """Returns the names of all fields, also of those that are None."""
         return list(self)
 
     def values(self) -> Any:
+        """Returns the values of all fields, in the order of `keys`."""
         return [self[name] for name in self]
 
     def items(self) -> Any:
+        """Returns `(name, value)` of all fields, also of those that are None."""
         return [(name, self[name]) for name in self]
 
     def to_dict(self, keep_callable: bool = False) -> dict[str, Any]:
-        """The configuration as plain data, unset fields left out, functions as their source."""
+        """Returns the configuration as a dictionary of plain data.
+
+        Fields that are None are left out, except in `fewshot_config`. Functions become their source
+        code, unless `keep_callable` is set.
+        """
         plain: dict[str, Any] = {}
         for name, value in self.items():
             if value is None:
                 continue
             if isinstance(value, FewshotConfig):
-                # Unset fields stay, as in published results files.
+                # Fields that are None are kept here, as in results files of the published harness.
                 plain[name] = {
-                    f.name: serialise(getattr(value, f.name), keep_callable)
+                    f.name: serialize(getattr(value, f.name), keep_callable)
                     for f in dataclasses.fields(value)
                 }
             else:
-                plain[name] = serialise(value, keep_callable)
+                plain[name] = serialize(value, keep_callable)
         return plain
 
     def serialize_function(
         self, value: Callable[..., Any] | str, keep_callable: bool = False
     ) -> Any:
-        return serialise_function(value, keep_callable)
+        """Returns the source code of a function, or `str(value)` if the source is not available.
+
+        A string, and with `keep_callable` any function, is returned unchanged.
+        """
+        return serialize_function(value, keep_callable)
 
 
 TASK_FIELDS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(TaskConfig))

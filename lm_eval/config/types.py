@@ -1,4 +1,4 @@
-"""Check a value from a YAML file against a field's type, and describe the type to its author."""
+"""Checks values of YAML files against the types of fields, and describes types in messages."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from typing import Any, Literal, Union
 
 from lm_eval.config.functions import FunctionRef
 
-_PLAIN = {str: "text", int: "a number", float: "a number", bool: "true or false"}
+_PLAIN = {str: "a string", int: "a number", float: "a number", bool: "true or false"}
 
 
 @cache
 def field_types(schema: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields, forward references resolved."""
+    """Returns the type of every field of a dataclass by name, with forward references resolved."""
     hints = typing.get_type_hints(schema)
     return {f.name: hints[f.name] for f in dataclasses.fields(schema)}
 
 
 def conforms(value: Any, hint: Any) -> bool:
-    """Whether a YAML value is of a type. A function, resolved or not, is a `Callable`."""
+    """Returns whether a value from a YAML file has the type `hint`.
+
+    The items of a list are checked, the keys and values of a dictionary are not. An int is a float
+    too, but a bool is neither. A `!function`, resolved or not, is a `Callable`. Any value conforms
+    to a dataclass, since those are checked elsewhere.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any or dataclasses.is_dataclass(hint):
         return True
@@ -46,7 +51,10 @@ def conforms(value: Any, hint: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """A type in words."""
+    """Returns a type in the words of a message, such as "a string or a list".
+
+    None is left out of a union: `str | None` is "a string".
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
         words = [describe(option) for option in arguments if option is not type(None)]
@@ -56,7 +64,7 @@ def describe(hint: Any) -> str:
     if origin is list:
         return "a list"
     if origin is dict:
-        return "a table"
+        return "a mapping"
     if origin is not None or hint is Callable:
         return "a !function"
     return _PLAIN.get(hint, getattr(hint, "__name__", str(hint)))

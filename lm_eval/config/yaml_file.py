@@ -1,4 +1,4 @@
-"""Read a YAML file: `include` merged in, `!function` noted but not run, every key's line kept."""
+"""Reads YAML files: merges `include`, keeps `!function` references, and records line numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class Source:
-    """Where a key was written, across includes."""
+    """The file and line (from 1) in which a key is written; it may be an included file."""
 
     file: Path
     line: int
@@ -32,39 +32,62 @@ class Source:
 
 @dataclass
 class YamlFile:
-    """The merged content of a file and its includes, and where each top-level key stands."""
+    """The content of a YAML file, merged over the files it includes.
+
+    `sources` holds the file and line of each top-level key. For items of a list it has keys such
+    as `task[0]`.
+    """
 
     path: Path
     values: dict[str, Any]
     sources: dict[str, Source]
 
     def where(self, key: str) -> str:
+        """Returns `file:line` of a key or a list item (`task[0]`); only the file if unknown."""
         return str(self.sources.get(key, at(self.path)))
 
 
 def load_yaml_file(path: str | Path) -> YamlFile:
-    """Read and merge; runs no code from the folder. `!function` values are `FunctionRef`s."""
+    """Returns the content of a YAML file, merged over the files it includes.
+
+    Its own keys take precedence, and a later included file over an earlier one. No code is run:
+    each `!function` value is a `FunctionRef`. Raises `ConfigError` if a file cannot be read or is
+    not valid, or if files include each other.
+    """
     return _load(Path(path).expanduser().resolve(), including=())
 
 
 def load_yaml(
     path: str | Path, *, resolve_func: bool = True, recursive: bool = True
 ) -> dict[str, Any]:
-    """The merged content as a dictionary, its functions looked up unless told otherwise."""
+    """Returns the content of a YAML file as a dictionary.
+
+    With `resolve_func`, `!function` values become Python objects, which runs code of the task
+    folder; otherwise they are `FunctionRef`s. With `recursive`, included files are merged;
+    otherwise the key `include` is kept. Raises `ConfigError` if a file or function cannot be read.
+    """
     resolved = Path(path).expanduser().resolve()
     values = load_yaml_file(resolved).values if recursive else parse_yaml(resolved)[0]
     return resolve_functions(values) if resolve_func else copy.deepcopy(values)
 
 
 def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
+    """Returns the content of `path`, merged over the files it includes.
+
+    `including` is the chain of files that include it. Raises `ConfigError` if `path` is one of them
+    (a cycle), or if a file is missing or not valid. The key `task_list` of an included file is
+    dropped.
+    """
     if path in including:
         chain = " -> ".join(str(p) for p in (*including[including.index(path) :], path))
-        raise ConfigError(f"{path}: files include one another in a circle: {chain}.")
+        raise ConfigError(
+            f"{path}: these files include each other in a cycle: {chain}. Remove one `include`."
+        )
     own, own_sources = parse_yaml(path)
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
     included = own.get("include")
-    # An inline dictionary is a group's own defaults, not a file to merge.
+    # In a group, `include` may be a mapping of defaults for its tasks, which is not a file.
     if included is not None and not isinstance(included, dict):
         del own["include"]
         for name in included if isinstance(included, list) else [included]:
@@ -72,7 +95,7 @@ def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
             if not target.is_file():
                 raise ConfigError(
                     f"{own_sources['include']}: include: there is no file {target}. "
-                    "The path is relative to the file it stands in, or absolute."
+                    "The path must be absolute, or relative to the file that includes it."
                 )
             part = _load(target, (*including, path))
             part.values.pop("task_list", None)
@@ -82,24 +105,33 @@ def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
 
 
 def parse_yaml(path: Path) -> tuple[dict[str, Any], dict[str, Source]]:
-    """One file by itself: its content, and where each top-level key stands.
+    """Returns the content of one file, without its includes, and the line of each top-level key.
 
-    What is inside the content is shared between calls, since hundreds of tasks may include one
-    file: `resolve_functions` makes a copy before anybody changes anything.
+    Lines are counted from 1, and items of lists have lines too (`key[0]`). Raises `ConfigError` if
+    the file cannot be read or is not a YAML mapping. The content is cached, since hundreds of tasks
+    may include the same file. Callers must not modify nested values; `resolve_functions` returns a
+    copy.
     """
     try:
         status = path.stat()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise ConfigError(
+            f"{path}: this file cannot be read ({error.strerror}). Check its path and permissions."
+        ) from error
     values, sources = _parse(path, status.st_mtime_ns, status.st_size)
     return dict(values), sources
 
 
 @lru_cache(maxsize=512)
 def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[str, Source]]:
+    """Returns the same as `parse_yaml`, from a cache if the file is unchanged.
+
+    `modified` and `size` of the file only make the cache notice that it changed. Raises
+    `ConfigError` if the file cannot be read, is not valid YAML, or is not a mapping.
+    """
 
     class Loader(_Base):  # type: ignore[misc]
-        """A loader that knows which folder its functions are relative to."""
+        """A YAML loader that turns `!function` values of this file into `FunctionRef`s."""
 
     def function(loader: Any, node: Any) -> FunctionRef:
         name = loader.construct_scalar(node)
@@ -109,7 +141,9 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise ConfigError(
+            f"{path}: this file cannot be read ({error.strerror}). Check its path and permissions."
+        ) from error
     try:
         loader = Loader(text)
         try:
@@ -123,7 +157,10 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
         line = mark.line + 1 if mark is not None else None
         raise ConfigError(f"{at(path, line)}: not valid YAML: {problem}.") from error
     except (UnicodeDecodeError, ValueError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}.") from error
+        raise ConfigError(
+            f"{path}: a value in this file cannot be read: {error}. Correct it, or put it in "
+            "quotes if it is text."
+        ) from error
     if not isinstance(values, dict):
         raise ConfigError(
             f"{path}: expected `key: value` lines at the top level, "
@@ -133,14 +170,17 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
 
 
 def _sources(node: Any, path: Path) -> dict[str, Source]:
-    """The line of every top-level key, and as `key[0]`, `key[1]` … of the items of its list."""
+    """Returns the line of every top-level key and, as `key[0]`, `key[1]` …, of its list items.
+
+    Lines are counted from 1. For a key that occurs twice, logs a warning and returns its last line.
+    """
     sources: dict[str, Source] = {}
     for key, value in node.value:
         if isinstance(key, yaml.ScalarNode):
             source = Source(path, key.start_mark.line + 1)
             if key.value in sources:
                 logger.warning(
-                    "%s: `%s` is given a second time; what line %d says has no effect.",
+                    "%s: the key `%s` occurs a second time; its value in line %d is ignored.",
                     source,
                     key.value,
                     sources[key.value].line,

@@ -1,4 +1,4 @@
-"""Where documents come from: the hub, a mirror of it, files, a saved data set."""
+"""Loads datasets: from the Hugging Face Hub, a mirror of it, local files or a saved dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw some documents of many: by a seed, and so that a larger draw holds every smaller one."""
+"""Draws a random sample of documents; a larger sample contains every smaller one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import random
 
 
 def draw(count: int, wanted: float, seed: int, name: str) -> list[int]:
-    """Numbers of `wanted` of `count` documents, or of that share below 1, in order.
+    """Returns the sorted numbers, from 0, of a random sample of a task's documents.
 
-    Each task, by its name, is drawn from on its own. All are shuffled and the first ones taken, so
-    what is drawn for 100 is among what is drawn for 200.
+    All numbers are shuffled and the first ones taken. So with the same seed, a sample of 100
+    documents is part of a sample of 200.
+
+    Args:
+        count: the number of documents of the task.
+        wanted: the size of the sample. Below 1 it is a fraction of `count`, rounded up; otherwise a
+            number of documents, rounded down and at most `count`.
+        seed: the seed of the shuffle.
+        name: the name of the task, so that each task gets a different sample.
     """
     size = math.ceil(count * wanted) if wanted < 1 else min(int(wanted), count)
     numbers = list(range(count))

@@ -1,4 +1,7 @@
-"""Documents in local files: plain JSON and Parquet read here, other formats by the library."""
+"""Reads documents from data files.
+
+Plain JSON and Parquet files are read here; everything else is left to the `datasets` library.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,19 @@ from typing import Any
 
 from lm_eval.data.library import explain, load_dataset
 from lm_eval.data.parquet import read_parquet
-from lm_eval.data.rows import Rows, no_file
+from lm_eval.data.rows import Rows, missing_file_error
 from lm_eval.data.splits import Origin, Splits
 from lm_eval.errors import DataError, at
 
-#: `dataset_path` values that name a file format instead of a data set.
+#: Values of `dataset_path` that are a file format instead of the name of a dataset.
 FORMATS = (
     *("json", "jsonl", "csv", "parquet", "text", "arrow", "xml", "pandas", "webdataset"),
     *("imagefolder", "audiofolder", "videofolder"),
 )
-#: Formats that the library knows by another name.
+#: Formats that have another name in the `datasets` library.
 _SYNONYMS = {"jsonl": "json"}
 _JSON_SUFFIXES = (".json", ".jsonl")
-#: How the names of files begin that a server or the hub (`hf://datasets/org/name/file`) has.
+#: Prefixes of files on a server or on the hub (`hf://datasets/org/name/file`).
 _REMOTE = ("http://", "https://", "hf://")
 
 
@@ -43,16 +46,28 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".xz": lzma.open,
     ".zst": _open_zst,
 }
-_NOT_SPACE = re.compile(r"\S")
-#: Text that the library would read as a moment in time.
+_NON_SPACE = re.compile(r"\S")
+#: Text that the library would convert to a timestamp.
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([ T]\d{2}(:\d{2}(:\d{2}(\.\d+)?)?)?.*)?\s*")
 
 
 def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | None) -> Splits:
-    """The splits that `data_files` (or `data_dir`) names."""
+    """Returns the splits in the files that `data_files` or `data_dir` of `kwargs` names.
+
+    Args:
+        path: the file format, one of `FORMATS`.
+        name: the name of a configuration, for the `datasets` library.
+        kwargs: the arguments of `datasets.load_dataset` (`dataset_kwargs` of the task).
+        folder: the folder of the task file. Relative paths are searched there first, then in the
+            working directory.
+
+    Raises:
+        DataError: `kwargs` names no files, or a file is missing or cannot be read. For Parquet
+            files, this is raised when the split is accessed.
+    """
     if not kwargs.get("data_files") and not kwargs.get("data_dir"):
         raise DataError(
-            f"dataset_path {path!r} names a file format: say which files, as "
+            f"dataset_path {path!r} is a file format, but the task names no files. Add "
             "`dataset_kwargs: {data_files: {test: FILE}}`."
         )
     kwargs = locate(kwargs, folder)
@@ -64,46 +79,57 @@ def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path
             {split: partial(_read_parquet, f, searched) for split, f in plain.items()},
         )
     for files in (plain or {}).values():
-        _check_there(files, searched)
+        _check_exists(files, searched)
     if path in ("json", "jsonl") and plain is not None:
-        rows = {split: _quick_json(files) for split, files in plain.items()}
+        rows = {split: _read_plain_json(files) for split, files in plain.items()}
         if all(split is not None for split in rows.values()):
             return Splits.of(origin, rows)
     try:
         return Splits.of(origin, load_dataset(_SYNONYMS.get(path, path), name, kwargs))
     except Exception as error:
         named = kwargs.get("data_files") or kwargs.get("data_dir")
-        missing = isinstance(error, FileNotFoundError) or _match_nothing(kwargs)
+        missing = isinstance(error, FileNotFoundError) or _has_pattern_without_match(kwargs)
         if missing and remote_file(kwargs) is None:
-            raise no_file(named, searched) from error
+            raise missing_file_error(named, searched) from error
         reason = explain(error)
         if "zstd" in reason:
-            reason += "; `pip install zstandard` helps"
+            reason += "; install the missing package with `pip install zstandard`"
         raise DataError(f"{named}: cannot be read as {path}: {reason}") from error
 
 
 def searched_folders(folder: Path | None) -> list[Path]:
-    """Returns where a relative path is looked for: beside the task file, and in this folder."""
+    """Returns the folders in which relative paths are searched.
+
+    They are the folder of the task file, if given, and the working directory.
+    """
     return list(dict.fromkeys([*([folder] if folder is not None else []), Path.cwd()]))
 
 
-def _check_there(files: list[Path], searched: list[Path]) -> None:
+def _check_exists(files: list[Path], searched: list[Path]) -> None:
+    """Raises `DataError` if a file does not exist; for a relative path, it lists `searched`.
+
+    Other problems, such as missing permissions, are ignored.
+    """
     for file in files:
         try:
             file.stat()
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise no_file(file, () if file.is_absolute() else searched) from error
+            raise missing_file_error(file, () if file.is_absolute() else searched) from error
         except OSError:
-            pass  # reading it will tell
+            pass  # reading the file will raise the error
 
 
 def _read_parquet(files: list[Path], searched: list[Path]) -> Any:
-    _check_there(files, searched)
+    _check_exists(files, searched)
     return read_parquet(files)
 
 
 def locate(kwargs: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-    """The arguments with paths relative to the task file made absolute, where something is."""
+    """Returns `kwargs` with `data_files` and `data_dir` resolved relative to the task's folder.
+
+    A path stays as it is if it is absolute, a URL, or does not exist in `folder`, or if `folder` is
+    None.
+    """
     found = dict(kwargs)
     for key in ("data_files", "data_dir"):
         if found.get(key) is not None:
@@ -119,31 +145,35 @@ def _locate(named: Any, folder: Path | None) -> Any:
     text = str(named)
     if folder is None or "://" in text or Path(text).is_absolute():
         return named
-    there = (folder / text).exists() or ("*" in text and any(folder.glob(text)))
-    return str(folder / text) if there else named
+    exists = (folder / text).exists() or ("*" in text and any(folder.glob(text)))
+    return str(folder / text) if exists else named
 
 
 def remote_file(kwargs: Mapping[str, Any]) -> str | None:
-    """A data file that is not on this machine, if there is one."""
+    """Returns the first of the `data_files` that is a URL (http, https or hf); None if none is."""
     return next((file for file in _named_files(kwargs) if file.startswith(_REMOTE)), None)
 
 
 def _named_files(kwargs: Mapping[str, Any]) -> list[str]:
-    """Every file or pattern that `data_files` names."""
+    """Returns every file or pattern in `data_files`, for all splits, as strings."""
     files = kwargs.get("data_files")
     named = files.values() if isinstance(files, Mapping) else [files]
     flat = [f for entry in named for f in (entry if isinstance(entry, (list, tuple)) else [entry])]
     return [str(file) for file in flat]
 
 
-def _match_nothing(kwargs: Mapping[str, Any]) -> bool:
-    """Whether a pattern among the data files matches no file."""
+def _has_pattern_without_match(kwargs: Mapping[str, Any]) -> bool:
+    """Returns whether one of the patterns (`*.json`) in `data_files` matches no file."""
     patterns = [file for file in _named_files(kwargs) if glob.has_magic(file)]
     return any(not glob.glob(pattern, recursive=True) for pattern in patterns)  # noqa: PTH207
 
 
 def _plain_files(kwargs: Mapping[str, Any]) -> dict[str, list[Path]] | None:
-    """Local files by split, if they are all there is to it."""
+    """Returns the local files by split, or None if only the `datasets` library can resolve them.
+
+    None if `kwargs` contains more than `data_files`, or a file is a URL or a pattern. Files without
+    a split belong to `train`. It is not checked whether they exist.
+    """
     if set(kwargs) != {"data_files"}:
         return None
     named = kwargs["data_files"]
@@ -159,15 +189,19 @@ def _plain_files(kwargs: Mapping[str, Any]) -> dict[str, list[Path]] | None:
     return found
 
 
-# -- JSON, without importing a table library for it -------------------------------------------
+# -- JSON, without importing the datasets library -------------------------------------------
 
 
 class NotPlainError(Exception):
-    """JSON of which the library makes something else than its text says."""
+    """Raised for JSON whose values the `datasets` library would read differently from us."""
 
 
-def _quick_json(files: list[Path]) -> Rows | None:
-    """The documents, or None where the library would make other values of them."""
+def _read_plain_json(files: list[Path]) -> Rows | None:
+    """Returns the documents of JSON files, or None if the `datasets` library must read them.
+
+    It must if it would give other values, or if a file name does not end in `.json` or `.jsonl`
+    (and an ending of compression). Raises `DataError` if a file cannot be read.
+    """
     rows: list[Any] = []
     for file in files:
         suffixes = [s for s in file.suffixes if s not in _OPENERS]
@@ -177,13 +211,18 @@ def _quick_json(files: list[Path]) -> Rows | None:
             rows += read_json(file)
         except NotPlainError:
             return None
-    made = Rows(rows)
-    columns = ([row[name] for row in made] for name in made.column_names)
-    return made if all(uniform(column) for column in columns) else None
+    documents = Rows(rows)
+    columns = ([row[name] for row in documents] for name in documents.column_names)
+    return documents if all(uniform(column) for column in columns) else None
 
 
 def read_json(path: Path) -> list[Any]:
-    """One document a line, or one list of documents."""
+    """Returns the documents of a JSON file: one object per line, or one list of objects.
+
+    The file may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`). Raises `NotPlainError` if the
+    `datasets` library must read it, and `DataError` if it is missing, unreadable, empty, not valid
+    JSON, or has documents that are not objects.
+    """
     opener = _OPENERS.get(path.suffix)
     try:
         if opener is None:
@@ -192,16 +231,21 @@ def read_json(path: Path) -> list[Any]:
             with opener(path) as file:
                 text = file.read().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise no_file(path) from error
+        raise missing_file_error(path) from error
     except PermissionError as error:
-        raise DataError(f"{path}: may not be read (permission denied).") from error
+        raise DataError(
+            f"{path}: the file cannot be read (permission denied). Check its permissions."
+        ) from error
     except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
-        raise DataError(f"{path}: cannot be read as text ({error}).") from error
+        raise DataError(
+            f"{path}: cannot be read as text ({error}). It must be UTF-8, and compressed as the "
+            "ending of its name says."
+        ) from error
     if not text.strip():
-        raise DataError(f"{path}: the file is empty.")
+        raise DataError(f"{path}: the file is empty; it must contain documents as JSON.")
     if text.lstrip().startswith("["):
         if re.search(r"\d\.\d{10}|\d[eE]", text):
-            raise NotPlainError  # the library rounds fractions in a list
+            raise NotPlainError  # `datasets` rounds floats in a list
         rows = _parse(text, path, 1)
     else:
         lines = enumerate(text.split("\n"), start=1)
@@ -209,29 +253,35 @@ def read_json(path: Path) -> list[Any]:
             rows = [_parse(line, path, number) for number, line in lines if line.strip()]
         except DataError:
             if _are_objects(text):
-                raise NotPlainError from None  # over several lines, or several in one
+                raise NotPlainError from None  # one object on several lines, or several on one
             raise
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise DataError(f"{path}: document {number} is not an object: {row!r}.")
+            raise DataError(
+                f"{path}: document {number} (counted from 0) must be a JSON object, not {row!r}."
+            )
     return list(rows)
 
 
 def _parse(text: str, path: Path, line: int) -> Any:
+    """Returns the parsed JSON `text`, of which `line` is the number of the first line in `path`.
+
+    Raises `DataError`, with the file and line, if it is not valid JSON.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         where = at(path, line + error.lineno - 1)
         raise DataError(f"{where}: not valid JSON: {error.msg}.") from error
     except (RecursionError, ValueError) as error:
-        raise DataError(f"{at(path, line)}: cannot be read: {error}.") from error
+        raise DataError(f"{at(path, line)}: cannot be read as JSON: {error}.") from error
 
 
 def _are_objects(text: str) -> bool:
-    """Whether the text is objects one after another, however they are laid out."""
+    """Returns whether the text is a sequence of JSON objects, with any whitespace in between."""
     decoder, place = json.JSONDecoder(), 0
     try:
-        while found := _NOT_SPACE.search(text, place):
+        while found := _NON_SPACE.search(text, place):
             value, place = decoder.raw_decode(text, found.start())
             if not isinstance(value, dict):
                 return False
@@ -241,10 +291,11 @@ def _are_objects(text: str) -> bool:
 
 
 def uniform(values: list[Any]) -> bool:
-    """Whether a column can stand as it is: of one kind throughout, and no dates.
+    """Returns whether `datasets` would keep the values of a column unchanged.
 
-    Of other columns the library makes something else: of whole numbers among fractions fractions,
-    of dates moments in time, of tables with different keys tables with all of them.
+    That is so if all values have the same type, also inside lists and objects, and the first string
+    is not a date; None is ignored. Otherwise the library converts them: integers among floats to
+    floats, dates to timestamps, and objects with different keys to objects with all keys.
     """
     values = [value for value in values if value is not None]
     kinds = set(map(type, values))

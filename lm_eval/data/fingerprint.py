@@ -1,4 +1,4 @@
-"""What a results file says of a task's data: where it came from, and a hash of its rows."""
+"""Describes a task's data for the results file: its source, and a hash of its rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from lm_eval.data.splits import Origin
 
 
 def describe(dataset: Any, origin: Origin | None, used: Iterable[str]) -> dict[str, Any]:
-    """What a results file says of a task's data: source, revision, and the rows of each split.
+    """Returns a task's entry under `datasets` in the results file.
 
-    Splits that nothing was taken from are left out: they played no part.
+    Args:
+        dataset: the splits by name.
+        origin: the source of the data; None if a function of the task created it.
+        used: the names of the splits that the run used. The others are left out.
+
+    Returns:
+        `source`, `path`, `name` and `revision` of the data, and `splits`: for each split the number
+        of `rows` and their `fingerprint`.
     """
     described: dict[str, Any] = {
         "source": origin.source if origin else "function",
@@ -29,7 +36,10 @@ def describe(dataset: Any, origin: Origin | None, used: Iterable[str]) -> dict[s
 
 
 def fingerprint(split: Any) -> str:
-    """64 hexadecimal digits that stand for the rows of a split."""
+    """Returns a SHA-256 hash (64 hexadecimal digits) of the rows of a split.
+
+    It is the same for the same rows in a table and in a list of dictionaries.
+    """
     if isinstance(split, TableRows):
         return hash_table(split.table)
     if not isinstance(split, Rows) and hasattr(split, "with_format"):
@@ -38,8 +48,12 @@ def fingerprint(split: Any) -> str:
 
 
 def describe_documents(docs: Any, origin: Origin | None) -> dict[str, Any]:
-    """For a task written in Python, whose splits are its own affair: the documents it gives."""
+    """Returns a task's entry under `datasets` in the results file, for a task class in Python.
+
+    Like `describe`, but its splits are not known, so its evaluation documents `docs` are described
+    as one split, `documents`. `splits` is empty if they cannot be hashed, such as custom objects.
+    """
     known = isinstance(docs, (Rows, TableRows)) or hasattr(docs, "with_format")
-    if isinstance(docs, list):  # objects of its own may look different each time
+    if isinstance(docs, list):  # custom objects may have a different repr each time
         known = all(isinstance(doc, (dict, str)) for doc in docs)
     return describe({"documents": docs}, origin, ["documents"] if known else [])

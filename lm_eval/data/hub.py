@@ -1,4 +1,7 @@
-"""Data sets from the hub: asked only when it can be reached, refusals put into words."""
+"""Loads datasets from the Hugging Face Hub.
+
+The hub is contacted only if it can be reached. Its errors are turned into messages with a remedy.
+"""
 
 from __future__ import annotations
 
@@ -14,65 +17,88 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lm_eval.data.library import explain, load_dataset, reasons
+from lm_eval.data.library import error_chain, explain, load_dataset
 from lm_eval.data.splits import Origin, Splits
 from lm_eval.errors import DataError
 
-#: Seconds in which the hub must take a connection. The library by itself tries for half a minute.
-PATIENCE = 2.0
-#: Seconds in which it must answer, once connected.
-SLOW_LINE = 8.0
+#: Seconds to wait for a connection to the hub. The library itself would retry for half a minute.
+CONNECT_TIMEOUT = 2.0
+#: Seconds to wait for a response of the hub, once connected.
+RESPONSE_TIMEOUT = 8.0
 MIRROR_REMEDY = (
-    "Where there is a network, `lm-eval fetch --tasks … --to DIR` makes a mirror of it; "
-    "then give --data_dir DIR (or LMEVAL_DATA_DIR) here."
+    "On a machine with network access, `lm-eval fetch --tasks … --to DIR` downloads it into a "
+    "mirror folder; copy that folder here and pass --data_dir DIR (or set LMEVAL_DATA_DIR)."
 )
+#: Names of exception classes that mean that the hub could not be reached.
 _NO_NETWORK = {"OfflineModeIsEnabled", "ConnectionError", "ConnectError", "ProxyError"}
 _NO_NETWORK |= {"ConnectTimeout", "LocalEntryNotFoundError"}
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def load_from_hub(path: str, name: str | None, kwargs: Mapping[str, Any]) -> Splits:
-    """A data set by its hub name, from the network or, without one, from the library's cache."""
+    """Returns the splits of a dataset on the hub.
+
+    If the hub cannot be reached, the cache of the `datasets` library is used.
+
+    Args:
+        path: the name on the hub (`org/name`).
+        name: the configuration of the dataset, if it has several.
+        kwargs: further arguments of `datasets.load_dataset`.
+
+    Raises:
+        DataError: if the dataset cannot be loaded. The message gives the reason and the remedy.
+    """
     shown = f"{path} ({name})" if name else path
-    away = unreachable(endpoint())
-    if away and not _cached(path, kwargs.get("cache_dir")):
-        raise DataError(f"the data set {shown} is not on this machine, and {away}. {MIRROR_REMEDY}")
+    problem = unreachable(endpoint())
+    if problem and not _may_be_cached(path, kwargs.get("cache_dir")):
+        raise DataError(
+            f"the dataset {shown} is not on this machine, and {problem}. {MIRROR_REMEDY}"
+        )
     try:
-        with _offline() if away else contextlib.nullcontext():
+        with _offline() if problem else contextlib.nullcontext():
             loaded = load_dataset(path, name, kwargs)
     except Exception as error:
-        raise DataError(_explained(path, shown, kwargs, error, away)) from error
+        raise DataError(_error_message(path, shown, kwargs, error, problem)) from error
     return Splits.of(Origin("hub", path, name, revision_of(loaded)), loaded)
 
 
-def _explained(
-    path: str, shown: str, kwargs: Mapping[str, Any], error: Exception, away: str | None
+def _error_message(
+    path: str, shown: str, kwargs: Mapping[str, Any], error: Exception, problem: str | None
 ) -> str:
-    """Why the hub did not give the data set, and what can be done about it."""
-    kinds = reasons(error)
-    told = " ".join(str(problem) for problem in kinds.values())
+    """Returns why loading a dataset from the hub failed, and the remedy.
+
+    `path` is its name, and `shown` the name with the configuration. `kwargs` are the arguments of
+    `load_dataset`, and `error` is what it raised. `problem` is why the hub cannot be reached, or
+    None.
+    """
+    causes = error_chain(error)
+    text = " ".join(str(cause) for cause in causes.values())
     page = f"{endpoint()}/datasets/{path}"
-    if "GatedRepoError" in kinds or "gated dataset" in told:
+    if "GatedRepoError" in causes or "gated dataset" in text:
         return (
-            f"the data set {shown} is gated: its owner asks you to accept a licence. Do so at "
-            f"{page}, then log in (`hf auth login`, or HF_TOKEN)."
+            f"the dataset {shown} is gated: its owner requires you to accept a license. Accept it "
+            f"at {page}, then log in (`hf auth login`, or set HF_TOKEN)."
         )
-    if "RevisionNotFoundError" in kinds or "Revision '" in told:
-        return f"the data set {shown} has no revision {kwargs.get('revision')!r}; see {page}."
-    if {"RepositoryNotFoundError", "DatasetNotFoundError"} & kinds.keys():
+    if "RevisionNotFoundError" in causes or "Revision '" in text:
         return (
-            f"there is no data set {shown} on the hub, or it is private. Check dataset_path; if "
-            "it is yours, log in (`hf auth login`, or HF_TOKEN)."
+            f"the dataset {shown} has no revision {kwargs.get('revision')!r}; see {page} for its "
+            "revisions."
         )
-    if away or _NO_NETWORK & kinds.keys() or "LocalEntryNotFoundError" in told:
-        away = away or "the hub cannot be reached"
-        return f"the data set {shown} cannot be loaded, and {away}. {MIRROR_REMEDY}"
-    return f"the data set {shown} cannot be loaded: {explain(error)}"
+    if {"RepositoryNotFoundError", "DatasetNotFoundError"} & causes.keys():
+        return (
+            f"there is no dataset {shown} on the hub, or it is private. Check dataset_path; if you "
+            "have access to it, log in (`hf auth login`, or set HF_TOKEN)."
+        )
+    if problem or _NO_NETWORK & causes.keys() or "LocalEntryNotFoundError" in text:
+        problem = problem or "the hub cannot be reached"
+        return f"the dataset {shown} cannot be loaded, and {problem}. {MIRROR_REMEDY}"
+    return f"the dataset {shown} cannot be loaded: {explain(error)}"
 
 
 def revision_of(loaded: Mapping[Any, Any]) -> str | None:
-    """The commit a data set was read at: it stands in the names of what was downloaded, and in
-    that of the folder it is cached in.
+    """Returns the commit hash at which a dataset was read; None if unknown.
+
+    It is found in the names of the downloaded files and of the cache folder.
     """
     for split in loaded.values():
         names = list(getattr(getattr(split, "info", None), "download_checksums", None) or ())
@@ -84,54 +110,72 @@ def revision_of(loaded: Mapping[Any, Any]) -> str | None:
     return None
 
 
-# -- can it be reached? -----------------------------------------------------------------------
+# -- whether the hub can be reached ----------------------------------------------------------
 
 
 def endpoint() -> str:
+    """Returns the URL of the hub, without a slash at the end.
+
+    It is that in the environment variable `HF_ENDPOINT`, or https://huggingface.co.
+    """
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
 def address_of(file: str) -> str:
-    """The server that has a file; the hub's own files are named `hf://…`."""
+    """Returns a URL by which `unreachable` can test the server of a remote file.
+
+    For `hf://…` this is the base URL of the hub (`endpoint()`), not the URL of the file. Any other
+    `file` is returned unchanged.
+    """
     return endpoint() if file.startswith("hf://") else file
 
 
 def unreachable(url: str) -> str | None:
-    """Why a server cannot be asked, or None if it can. Answers within `PATIENCE`."""
+    """Returns why the server of `url` cannot be used, as part of a sentence; None if it can.
+
+    Reasons are an environment variable for offline mode, or a failed connection. A server that
+    accepts no connection is detected within `CONNECT_TIMEOUT` seconds.
+    """
     for variable in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if os.environ.get(variable, "").upper() in ("1", "ON", "YES", "TRUE"):
-            return f"{variable} forbids asking for it"
-    return _connect(url)
+            return f"the environment variable {variable} forbids downloads"
+    return _connection_problem(url)
 
 
 @cache
-def _connect(url: str) -> str | None:
-    """Try once; in a thread, because looking up a name cannot be hurried."""
+def _connection_problem(url: str) -> str | None:
+    """Returns why a connection to the server of `url` fails; None if it succeeds. Tried only once.
+
+    The attempt runs in a thread, because a DNS lookup has no timeout.
+    """
     host = urlsplit(url).hostname or url
     outcome: queue.Queue[str | None] = queue.Queue()
     connected = threading.Event()
 
     def attempt() -> None:
         try:
-            outcome.put(_ask(url, host, connected))
+            outcome.put(_send_request(url, host, connected))
         except (OSError, ValueError) as error:
             outcome.put(str(getattr(error, "strerror", None) or error))
 
     threading.Thread(target=attempt, daemon=True).start()
     try:
-        reason = outcome.get(timeout=PATIENCE)
+        reason = outcome.get(timeout=CONNECT_TIMEOUT)
     except queue.Empty:
-        reason = f"no answer in {PATIENCE:g} seconds"
-        if connected.is_set():  # a slow line is no missing one
+        reason = f"no response within {CONNECT_TIMEOUT:g} seconds"
+        if connected.is_set():  # a slow connection is still a connection
             with contextlib.suppress(queue.Empty):
-                reason = outcome.get(timeout=SLOW_LINE)
+                reason = outcome.get(timeout=RESPONSE_TIMEOUT)
     return f"{host} cannot be reached ({reason})" if reason else None
 
 
-def _ask(url: str, host: str, connected: threading.Event) -> str | None:
-    """One small question to a server, through the proxy where one is set; None if it answered.
+def _send_request(url: str, host: str, connected: threading.Event) -> str | None:
+    """Sends a HEAD request to a server; returns why it failed, or None if the server responded.
 
-    The library's own session asks it: it knows the certificates and proxies that will be used.
+    A response with status 500 or above is a failure. Connects to the proxy instead of `host` if one
+    is configured. Sets `connected` once the TCP connection is established; raises `OSError` if it
+    cannot be. The request uses the session of `huggingface_hub`, which has the same certificates
+    and proxies as the download.
     """
     import urllib.request
 
@@ -141,20 +185,25 @@ def _ask(url: str, host: str, connected: threading.Event) -> str | None:
     if proxy and not urllib.request.proxy_bypass(host):
         gate = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         host, port = gate.hostname or "", gate.port or 80
-    socket.create_connection((host, port), PATIENCE).close()
+    socket.create_connection((host, port), CONNECT_TIMEOUT).close()
     connected.set()
 
     from huggingface_hub import get_session
 
     try:
-        answer = get_session().head(f"{parts.scheme}://{parts.netloc}", timeout=SLOW_LINE)
+        answer = get_session().head(f"{parts.scheme}://{parts.netloc}", timeout=RESPONSE_TIMEOUT)
     except Exception as error:
         return explain(error)
-    return f"it answers {answer.status_code}" if answer.status_code >= 500 else None
+    return f"HTTP status {answer.status_code}" if answer.status_code >= 500 else None
 
 
-def _cached(path: str, cache_dir: Any) -> bool:
-    """Whether the library may have it from an earlier time. A cheap look, before importing it."""
+def _may_be_cached(path: str, cache_dir: Any) -> bool:
+    """Returns whether a dataset may be in the cache of the `datasets` library.
+
+    A quick look at folder names, because importing the library is slow. It is also true if another
+    dataset of the same owner (or, without owner, with the same first letter) is there. `cache_dir`
+    is the folder of the cache, or None for the default.
+    """
     cache_home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
     home = Path(os.environ.get("HF_HOME", cache_home))
     built = Path(cache_dir or os.environ.get("HF_DATASETS_CACHE", home / "datasets")).expanduser()
@@ -175,7 +224,10 @@ def _entries(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the library from asking a hub that does not answer, again and again."""
+    """Switches the libraries to offline mode inside the `with` block.
+
+    Otherwise they would retry a hub that does not respond.
+    """
     import datasets
     import huggingface_hub
 

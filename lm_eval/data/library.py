@@ -1,4 +1,4 @@
-"""The `datasets` library, asked quietly, and its errors in one line."""
+"""Calls of the `datasets` library without progress bars, and its errors as one-line messages."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from lm_eval.errors import DataError
 
 
 def load_dataset(path: str, name: str | None, kwargs: Mapping[str, Any]) -> Mapping[Any, Any]:
-    """`datasets.load_dataset`, every split of it."""
+    """Returns all splits of a dataset by name, loaded with `datasets.load_dataset`.
+
+    `kwargs` are its further arguments. Errors of the library are not caught; see `explain`.
+    """
     import datasets
 
-    with quiet_in_a_pipe():
+    with progress_bars_only_on_terminal():
         loaded: Mapping[Any, Any] = datasets.load_dataset(path=path, name=name, **kwargs)
     return loaded
 
 
 def load_from_disk(folder: str) -> Mapping[Any, Any]:
-    """A data set that `save_to_disk` wrote. A single split goes by its own name, or `train`."""
+    """Returns the splits, by name, of a dataset written with `save_to_disk`.
+
+    A single split without a name is called `train`. Errors of the library are not caught.
+    """
     import datasets
 
     loaded = datasets.load_from_disk(folder)
@@ -28,8 +34,8 @@ def load_from_disk(folder: str) -> Mapping[Any, Any]:
 
 
 @contextlib.contextmanager
-def quiet_in_a_pipe() -> Iterator[None]:
-    """Progress bars are for people who watch."""
+def progress_bars_only_on_terminal() -> Iterator[None]:
+    """Disables the library's progress bars inside the `with` block if stderr is no terminal."""
     import datasets
 
     if sys.stderr.isatty() or datasets.are_progress_bars_disabled():
@@ -42,8 +48,12 @@ def quiet_in_a_pipe() -> Iterator[None]:
         datasets.enable_progress_bars()
 
 
-def reasons(error: BaseException) -> dict[str, BaseException]:
-    """An error and all that led to it, by the names of their classes, bases included."""
+def error_chain(error: BaseException) -> dict[str, BaseException]:
+    """Returns an exception and its causes, by the names of their classes and base classes.
+
+    For a name that occurs several times, the outermost exception is returned. So `name in result`
+    tells whether the exception or one of its causes is of a class called `name`.
+    """
     found: dict[str, BaseException] = {}
     problem: BaseException | None = error
     while problem is not None and problem not in found.values():
@@ -54,14 +64,18 @@ def reasons(error: BaseException) -> dict[str, BaseException]:
 
 
 def explain(error: Exception) -> str:
-    """What went wrong, in one line, from the innermost error that says something."""
+    """Returns one line that describes an error of the library.
+
+    It is the type and the first line of the message of the innermost cause. A `DataError` gives its
+    own message. The error about a dataset script gives advice instead.
+    """
     if isinstance(error, DataError):
         return str(error)
-    told = " ".join(str(error).split())
-    if "scripts are no longer supported" in told:
+    text = " ".join(str(error).split())
+    if "scripts are no longer supported" in text:
         return (
-            "it is a data set script, and `datasets` 4 and later run none (trust_remote_code does "
-            "not change that). Many such data sets have a Parquet copy on the hub: try "
+            "it is a dataset script, which `datasets` 4 and later do not run (trust_remote_code "
+            "does not change that). Many of these datasets have a Parquet copy on the hub: try "
             "`dataset_kwargs: {revision: refs/convert/parquet}`."
         )
     deepest: BaseException = error

@@ -1,9 +1,10 @@
-"""A folder that answers for the hub: `<org>/<name>/<config>/<split>.parquet`.
+"""A mirror: a folder with copies of datasets that is used instead of the hub.
 
-`default` stands for no config. Where a task picks files of a data set (`data_files`, `data_dir`),
-what it picked lies under `<config>@<digest of the pick>`. A split may be cut into parts, named as
-the hub names them (`train-00000-of-00002.parquet`). `source.json` beside the splits, if it is
-there, says which revision they are.
+The files are `<org>/<name>/<config>/<split>.parquet`. The config of a dataset without configs is
+`default`. If a task selects files of a dataset (`data_files`, `data_dir`), the folder of the config
+is `<config>@<hash of the selection>`. A split may consist of several files, named as on the hub
+(`train-00000-of-00002.parquet`). An optional `source.json` in the same folder contains the
+revision.
 """
 
 from __future__ import annotations
@@ -24,34 +25,42 @@ from lm_eval.data.parquet import read_parquet
 from lm_eval.data.splits import Origin, Splits
 from lm_eval.errors import DataError, suggestion
 
+#: The environment variable with the path of the mirror.
 VARIABLE = "LMEVAL_DATA_DIR"
 SOURCE_FILE = "source.json"
 LAYOUT = "<org>/<name>/<config>/<split>.parquet"
 _PART = re.compile(r"(.+)-\d{5}-of-\d{5}")
 _HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*(/[\w.-]*\w[\w.-]*)?")
-#: Arguments of `load_dataset` that choose among a data set's files.
-_PICKS = ("data_dir", "data_files")
+#: Arguments of `load_dataset` that select files of a dataset.
+_FILE_ARGUMENTS = ("data_dir", "data_files")
 
-_chosen: ContextVar[str | None] = ContextVar("mirror", default=None)
+_selected_mirror: ContextVar[str | None] = ContextVar("mirror", default=None)
 
 
 @contextlib.contextmanager
 def mirror_at(folder: str | Path | None) -> Iterator[None]:
-    """Let a mirror answer first while this lasts; None leaves it to `LMEVAL_DATA_DIR`."""
+    """Uses the mirror at `folder` inside the `with` block, before the hub.
+
+    None keeps the present choice: that of an enclosing block, or of `LMEVAL_DATA_DIR`. Raises
+    `DataError` if the folder is not a mirror.
+    """
     if folder is not None:
         Mirror(Path(folder).expanduser()).check(f"--data_dir {folder}")
-    token = _chosen.set(str(folder) if folder is not None else _chosen.get())
+    token = _selected_mirror.set(str(folder) if folder is not None else _selected_mirror.get())
     try:
         yield
     finally:
-        _chosen.reset(token)
+        _selected_mirror.reset(token)
 
 
 def current_mirror() -> Mirror | None:
-    """The mirror chosen by `mirror_at`, or the one the environment names."""
-    chosen = _chosen.get()
-    if chosen is not None:
-        return Mirror(Path(chosen).expanduser())
+    """Returns the mirror set by `mirror_at` or else `LMEVAL_DATA_DIR`; None if neither is set.
+
+    Raises `DataError` if the folder in `LMEVAL_DATA_DIR` is not a mirror.
+    """
+    selected = _selected_mirror.get()
+    if selected is not None:
+        return Mirror(Path(selected).expanduser())
     named = os.environ.get(VARIABLE)
     if not named:
         return None
@@ -61,57 +70,76 @@ def current_mirror() -> Mirror | None:
 
 
 def is_hub_name(path: str) -> bool:
-    """`name` or `org/name`: not a path that leads anywhere else."""
+    """Returns whether `path` has the form of a dataset name on the hub: `name` or `org/name`."""
     return bool(_HUB_NAME.fullmatch(path))
 
 
-def pick_of(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a data set is asked for, where that is not all of it."""
-    return {key: kwargs[key] for key in _PICKS if kwargs.get(key) is not None}
+def selected_files(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the items of `kwargs` that select files of a dataset: `data_dir` and `data_files`.
+
+    Items that are None are left out.
+    """
+    return {key: kwargs[key] for key in _FILE_ARGUMENTS if kwargs.get(key) is not None}
 
 
 def folder_name(name: str | None, kwargs: Mapping[str, Any]) -> str:
-    """What a config, or a pick from it, is called in a mirror."""
+    """Returns the name of a config's folder in a mirror; `default` if `name` is None or empty.
+
+    Slashes in `name` become `%2F`. If `kwargs` selects files of the dataset (`data_files`,
+    `data_dir`), `@` and a hash of the selection are appended.
+    """
     config = re.sub(r"[/\\]", "%2F", name or "default")
     config = config.replace(".", "%2E") if config in (".", "..") else config
-    picked = pick_of(kwargs)
-    if not picked:
+    selection = selected_files(kwargs)
+    if not selection:
         return config
-    text = json.dumps(picked, sort_keys=True, default=str)
+    text = json.dumps(selection, sort_keys=True, default=str)
     return f"{config}@{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """One such folder."""
+    """A mirror at the folder `root`."""
 
     root: Path
 
-    def check(self, asked: str) -> None:
-        """Refuse, with the way it was asked for, a place that is no mirror."""
+    def check(self, option: str) -> None:
+        """Raises `DataError` if `root` is not a mirror.
+
+        `option` is how the user has set the mirror (`--data_dir DIR`); the message begins with it.
+        """
         if not self.root.is_dir():
             kind = "is a file" if self.root.exists() else "does not exist"
-            raise DataError(f"{asked}: a mirror is a folder, and this {kind}.")
+            raise DataError(f"{option}: a mirror must be a folder, but this path {kind}.")
         for pattern in ("*/*/*/*.parquet", "*/*/*.parquet"):
             if next(self.root.glob(pattern), None) is not None:
                 return
         raise DataError(
-            f"{asked}: this is no mirror: it holds no {LAYOUT}. "
-            "`lm-eval fetch --tasks … --to DIR` makes one."
+            f"{option}: this folder is not a mirror: it contains no {LAYOUT}. Create a mirror with "
+            "`lm-eval fetch --tasks … --to DIR`."
         )
 
     def find(self, path: str, name: str | None, kwargs: Mapping[str, Any]) -> Splits | None:
-        """A data set's splits; None if the mirror does not have it."""
-        home = self._home(path)
-        if home is None:
+        """Returns the splits of a dataset; None if the mirror does not contain it.
+
+        The arguments are those of `load.load_splits`. Returns None also if `kwargs` selects files
+        that are not mirrored. Raises `DataError` if the mirror has the dataset, but not this config
+        or revision, or if a name without owner is ambiguous. Rows are read when a split is
+        accessed.
+        """
+        dataset_folder = self._dataset_folder(path)
+        if dataset_folder is None:
             return None
-        config = self._config(home, name, kwargs)
+        config = self._config_folder(dataset_folder, name, kwargs)
         if config is None:
             return None
         files = split_files(config)
         if not files:
-            raise DataError(f"{config}: the mirror has no split there: no {LAYOUT}.")
-        shown = home.relative_to(self.root).as_posix()
+            raise DataError(
+                f"{config}: this folder of the mirror contains no splits (no {LAYOUT}). Fetch the "
+                "dataset again."
+            )
+        shown = dataset_folder.relative_to(self.root).as_posix()
         origin = Origin("mirror", shown, name, _revision(config, kwargs.get("revision")))
         readers = {split: partial(read_parquet, parts) for split, parts in files.items()}
         return Splits(origin, readers)
@@ -119,86 +147,127 @@ class Mirror:
     def has(
         self, path: str, name: str | None, kwargs: Mapping[str, Any], splits: Iterable[str]
     ) -> bool:
-        """Returns whether the mirror has these splits of a data set; reads no rows."""
+        """Returns whether the mirror contains these splits of a dataset. Reads no rows.
+
+        The other arguments are those of `find`. False also if the mirror has another config or
+        revision.
+        """
         try:
             found = self.find(path, name, kwargs)
-        except DataError:  # it has the data set, but not this config or revision
+        except DataError:  # the dataset exists, but not this config or revision
             return False
         return found is not None and all(split in found for split in splits)
 
-    def _home(self, path: str) -> Path | None:
-        """The folder of a data set. A name without its owner, as older tasks write it, is found
-        under the owner if only one has such a data set."""
-        home = self.root / path
-        if home.is_dir() and ("/" in path or _configs(home)):
-            return home
+    def _dataset_folder(self, path: str) -> Path | None:
+        """Returns the folder of a dataset; None if the mirror does not contain it.
+
+        A name without owner (`squad`), as in older tasks, is found if exactly one owner in the
+        mirror has a dataset of that name. Raises `DataError` if several have.
+        """
+        dataset_folder = self.root / path
+        if dataset_folder.is_dir() and ("/" in path or _configs(dataset_folder)):
+            return dataset_folder
         if "/" in path:
             return None
         owned = [folder for folder in sorted(self.root.glob(f"*/{path}")) if folder.is_dir()]
         if len(owned) > 1:
             names = ", ".join(folder.relative_to(self.root).as_posix() for folder in owned)
             raise DataError(
-                f"{path!r} could be any of {names} in {self.root}: write one of them as "
-                "dataset_path."
+                f"{path!r} is ambiguous: the mirror {self.root} contains {names}. Set "
+                "dataset_path to one of them."
             )
         return owned[0] if owned else None
 
-    def _config(self, home: Path, name: str | None, kwargs: Mapping[str, Any]) -> Path | None:
-        wanted = home / folder_name(name, kwargs)
-        if wanted.is_dir():
-            return wanted
-        if pick_of(kwargs):
-            return None  # the mirror has the data set, but perhaps other files of it
-        there = _configs(home)
-        if name is None and len(there) == 1:
-            return home / there[0]  # the only one is meant, as on the hub
-        asked = f"no config {name!r}" if name else "no `default` config, and the task names none"
+    def _config_folder(
+        self, dataset_folder: Path, name: str | None, kwargs: Mapping[str, Any]
+    ) -> Path | None:
+        """Returns the folder of a config; None if the task selects files that are not mirrored.
+
+        If `name` is None, the dataset's only config is used. Raises `DataError` if there is no
+        config of that name.
+        """
+        exact = dataset_folder / folder_name(name, kwargs)
+        if exact.is_dir():
+            return exact
+        if selected_files(kwargs):
+            return None  # the mirror may contain other files of the dataset
+        configs = _configs(dataset_folder)
+        if name is None and len(configs) == 1:
+            return dataset_folder / configs[0]  # as on the hub
+        problem = (
+            f"no config {name!r}"
+            if name
+            else "no `default` config, and the task sets no dataset_name"
+        )
         raise DataError(
-            f"{home.relative_to(self.root).as_posix()} in {self.root} has {asked}."
-            f"{suggestion(name or '', there)} It has: {', '.join(there) or 'none'}."
+            f"{dataset_folder.relative_to(self.root).as_posix()} in {self.root} has {problem}."
+            f"{suggestion(name or '', configs)} It has: {', '.join(configs) or 'none'}. Set "
+            "dataset_name to one of these, or fetch the config into the mirror."
         )
 
 
 def split_files(config: Path) -> dict[str, list[Path]]:
-    """The files of each split, in order."""
+    """Returns the Parquet files of each split in the folder of a config, sorted by name.
+
+    The file `train-00000-of-00002.parquet` belongs to the split `train`. Empty if there are none.
+    Raises `DataError` if the folder cannot be read.
+    """
     found: dict[str, list[Path]] = {}
     try:
         files = sorted(config.glob("*.parquet"))
     except OSError as error:
-        raise DataError(f"{config}: cannot be looked into ({error.strerror}).") from error
+        raise DataError(
+            f"{config}: this folder of the mirror cannot be read ({error.strerror}). Check its "
+            "permissions."
+        ) from error
     for file in files:
         part = _PART.fullmatch(file.stem)
         found.setdefault(part[1] if part else file.stem, []).append(file)
     return found
 
 
-def _configs(home: Path) -> list[str]:
-    return sorted({file.parent.name for file in home.glob("*/*.parquet")})
+def _configs(dataset_folder: Path) -> list[str]:
+    """Returns the sorted names of a dataset's configs in the mirror.
+
+    These are the folders in `dataset_folder` that directly contain Parquet files.
+    """
+    return sorted({file.parent.name for file in dataset_folder.glob("*/*.parquet")})
 
 
 def _revision(config: Path, pinned: Any) -> str | None:
-    """The revision the mirror says it holds. It must be the one a task pins."""
+    """Returns the revision in the `source.json` of a config's folder; None if unknown.
+
+    `pinned` is the revision that the task requires, or None. Raises `DataError` if the mirror has
+    another one. Without a `source.json`, it is not checked.
+    """
     source = read_source(config)
     if source is None:
         return None
-    held, asked = source.get("revision"), source.get("pinned")
-    if pinned and pinned != asked and not str(held).startswith(str(pinned)):
+    revision, fetched_as = source.get("revision"), source.get("pinned")
+    if pinned and pinned != fetched_as and not str(revision).startswith(str(pinned)):
         raise DataError(
-            f"{config}: the mirror holds revision {held or 'unknown'}, and the task pins {pinned}; "
-            "fetch that one into another mirror."
+            f"{config}: the mirror contains revision {revision or 'unknown'}, but the task "
+            f"requires {pinned}. Fetch that revision into another mirror."
         )
-    return held
+    return revision
 
 
 def read_source(config: Path) -> dict[str, Any] | None:
-    """What `source.json` says, if it is there."""
+    """Returns the content of `source.json` in the folder of a config; None if there is none.
+
+    Raises `DataError` if it cannot be read or is not a JSON object.
+    """
     file = config / SOURCE_FILE
     try:
         source = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise DataError(f"{file}: cannot be read ({error}).") from error
+        raise DataError(
+            f"{file}: cannot be read as JSON ({error}). Fetch the dataset again."
+        ) from error
     if not isinstance(source, dict):
-        raise DataError(f"{file}: expected a table, not {source!r}.")
+        raise DataError(
+            f"{file}: must contain a JSON object, not {source!r}. Fetch the dataset again."
+        )
     return source

@@ -1,4 +1,4 @@
-"""Which tables hold plain values, so that `datasets` would give the same rows."""
+"""Checks whether an Arrow table has only plain values, which `datasets` would not decode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 
 def is_plain(schema: Any) -> bool:
-    """Whether the table's own values are what `datasets` would give."""
+    """Returns whether `datasets` would return the values of a table with this Arrow schema as is.
+
+    True if all columns are strings, numbers, booleans, or lists and structs of these, and the
+    schema's metadata describes no features that `datasets` decodes, such as images.
+    """
     features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     described = (features.get("info") or {}).get("features")
     return all(_plain_type(field.type) for field in schema) and _plain_features(described)
@@ -32,17 +36,22 @@ def _plain_type(kind: Any) -> bool:
 
 
 def _plain_features(features: Any) -> bool:
-    """Of the features `datasets` writes into a file, those that change nothing on reading."""
+    """Returns whether reading with these `datasets` features leaves all values unchanged.
+
+    `features` is the description that `datasets` stores in a Parquet file; None if there is none.
+    """
     if features is None:
         return True
-    if isinstance(features, list):  # an old spelling of a list of something
+    if isinstance(features, list):  # old notation of a list
         return len(features) == 1 and _plain_features(features[0])
     kind = features.get("_type")
     if kind in ("Value", "ClassLabel"):
         return True
     if kind in ("List", "LargeList"):
         return _plain_features(features["feature"])
-    if kind == "Sequence":  # of a table it is a table of lists: left to the library
+    if (
+        kind == "Sequence"
+    ):  # a Sequence of structs is read as a struct of lists: leave it to `datasets`
         inner = features["feature"]
         return isinstance(inner, dict) and "_type" in inner and _plain_features(inner)
     return kind is None and all(_plain_features(feature) for feature in features.values())

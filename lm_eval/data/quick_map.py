@@ -1,8 +1,8 @@
-"""`Dataset.map` as task folders use it, without the library's cost for each document.
+"""A faster `Dataset.map` for the `process_docs` functions of tasks.
 
-Most `process_docs` functions are one `dataset.map(function)`. The library reads, formats and writes
-each document by itself, which costs more than the function; a plain loop gives the same rows ten
-times sooner. Whatever is not that simple goes to the library.
+Most `process_docs` functions consist of one `dataset.map(function)`. The library reads, formats and
+writes each document separately, which takes longer than the function itself; a plain loop gives the
+same rows ten times faster. Calls that are not that simple are passed to the library.
 """
 
 from __future__ import annotations
@@ -21,75 +21,90 @@ from lm_eval.data.plain_tables import is_plain
 
 
 class QuickDataset(datasets.Dataset):  # type: ignore[misc]
-    """A real `Dataset` whose `map` of one function over plain columns is a loop."""
+    """A `datasets.Dataset` whose `map(function)` is a plain loop if all columns are plain."""
 
     def map(self, function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Any:
-        drawn = random.getstate(), np.random.get_state()
-        table = None if function is None or args or kwargs else self._loop(function)
+        """Returns the mapped dataset, with the same rows as `datasets.Dataset.map`.
+
+        Calls with further arguments, and results that a loop cannot reproduce, use the library.
+        """
+        random_states = random.getstate(), np.random.get_state()
+        table = None if function is None or args or kwargs else self._map_in_loop(function)
         if table is None:
-            # The function runs anew, and must draw what it would have drawn.
-            random.setstate(drawn[0])
-            np.random.set_state(drawn[1])
+            # The function runs again, and must get the same random numbers as the first time.
+            random.setstate(random_states[0])
+            np.random.set_state(random_states[1])
             return super().map(function, *args, **kwargs)
-        # A fingerprint of its own: hashing the rows would cost more than making them.
+        # A random fingerprint: hashing the rows would take longer than mapping them.
         return quick(
             datasets.Dataset(InMemoryTable(table), fingerprint=generate_random_fingerprint())
         )
 
-    def _loop(self, function: Callable[..., Any]) -> Any:
-        """The mapped rows as a table; None where only the library knows what they are."""
+    def _map_in_loop(self, function: Callable[..., Any]) -> Any:
+        """Returns the mapped rows as an Arrow table; None if the library must map them.
+
+        It must if the dataset is empty or has a format, if values have types that the library
+        converts, if the function does not always return a mapping, if rows have different columns,
+        or if the function changes the type of a column.
+        """
         if not len(self) or self.format["type"] is not None or not is_plain(self.data.schema):
             return None
         rows = []
         whole = self.data.table if self._indices is None else self.with_format("arrow")[:]
         for row in whole.to_pylist():
-            made = function(row)
-            if not isinstance(made, Mapping):
+            new = function(row)
+            if not isinstance(new, Mapping):
                 return None
-            rows.append({**row, **made})
+            rows.append({**row, **new})
         columns = rows[0].keys()
         if any(row.keys() != columns for row in rows):
             return None
         try:
-            made_table = pyarrow.Table.from_pylist(rows)
+            mapped_table = pyarrow.Table.from_pylist(rows)
         except (pyarrow.ArrowException, TypeError, ValueError):
             return None
-        if not is_plain(made_table.schema):
+        if not is_plain(mapped_table.schema):
             return None
-        # A column that was there before keeps its type: the library turns new values into it. One
-        # that the function has taken out of the document is gone.
+        # The library converts the new values of an existing column to its old type, and drops
+        # columns that the function removed from the document.
         kept = (
-            _alike(made_table.schema.field(name).type, self.data.schema.field(name).type)
+            _keeps_type(mapped_table.schema.field(name).type, self.data.schema.field(name).type)
             for name in self.column_names
             if name in columns
         )
-        return made_table if all(kept) else None
+        return mapped_table if all(kept) else None
 
 
-def _alike(made: Any, before: Any) -> bool:
-    """Whether values of one type are left alone where the other was."""
+def _keeps_type(new: Any, before: Any) -> bool:
+    """Returns whether `datasets` keeps mapped values of type `new` in a column of type `before`.
+
+    Otherwise it would convert them. Both are Arrow types; the widths of integers do not matter.
+    """
     from pyarrow import types
 
-    if types.is_integer(made) and types.is_integer(before):
+    if types.is_integer(new) and types.is_integer(before):
         return True
     lists = (types.is_list, types.is_large_list)
-    if any(test(made) for test in lists) and any(test(before) for test in lists):
-        return _alike(made.value_type, before.value_type)
-    if types.is_struct(made) and types.is_struct(before):
-        names = [made.field(i).name for i in range(made.num_fields)]
+    if any(test(new) for test in lists) and any(test(before) for test in lists):
+        return _keeps_type(new.value_type, before.value_type)
+    if types.is_struct(new) and types.is_struct(before):
+        names = [new.field(i).name for i in range(new.num_fields)]
         return names == [before.field(i).name for i in range(before.num_fields)] and all(
-            _alike(made.field(name).type, before.field(name).type) for name in names
+            _keeps_type(new.field(name).type, before.field(name).type) for name in names
         )
     texts = (types.is_string, types.is_large_string)
-    if any(test(made) for test in texts) and any(test(before) for test in texts):
+    if any(test(new) for test in texts) and any(test(before) for test in texts):
         return True
-    return bool(made == before)
+    return bool(new == before)
 
 
 def quick(dataset: Any) -> Any:
-    """Returns the same rows with the quick `map`; the data set given stays as it is."""
+    """Returns a copy of `dataset` with the faster `map`; the rows are shared.
+
+    Anything but a plain `datasets.Dataset` is returned as it is.
+    """
     if type(dataset) is not datasets.Dataset:
         return dataset
-    made = QuickDataset.__new__(QuickDataset)
-    made.__dict__.update(dataset.__dict__)
-    return made
+    new = QuickDataset.__new__(QuickDataset)
+    new.__dict__.update(dataset.__dict__)
+    return new

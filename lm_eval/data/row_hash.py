@@ -1,9 +1,10 @@
-"""Hashes of rows that are the same for a table and for dictionaries with the same values.
+"""Hashes of rows that are equal for Arrow tables and for dictionaries with the same values.
 
-Values are hashed column by column, as Arrow lays them out: presence, lengths and contents each in
-a stream of their own. Plain Python rows are laid out the same way, so a JSON file, its Parquet
-copy in a mirror and the data set on the hub agree, and no table library is needed for the first.
-Sizes of numbers (int32 or int64) and the order of columns do not matter; the order of rows does.
+Values are hashed column by column in the layout of Arrow: null flags, lengths and contents, each as
+a separate stream. Python rows are hashed in the same layout. So a JSON file, its Parquet copy in a
+mirror and the dataset on the hub have the same hash, and a JSON file is hashed without importing
+pyarrow. The width of numbers (int32 or int64) and the order of columns do not affect the hash; the
+order of rows does.
 """
 
 from __future__ import annotations
@@ -16,37 +17,52 @@ from typing import Any
 
 
 def hash_table(table: Any) -> str:
-    """Returns 64 hexadecimal digits that stand for the rows of an Arrow table."""
+    """Returns a SHA-256 hash (64 hexadecimal digits) of the rows of an Arrow table."""
     streams = _Streams()
-    _feed_table(streams, table)
+    _add_table(streams, table)
     return streams.digest()
 
 
 def hash_values(values: list[Any]) -> str:
-    """Returns 64 hexadecimal digits that stand for rows that are Python values."""
+    """Returns a SHA-256 hash (64 hexadecimal digits) of rows given as Python values.
+
+    It equals that of `hash_table` for a table with the same rows.
+    """
     streams = _Streams()
     streams.values("", values)
     return streams.digest()
 
 
 class _Streams:
-    """Hashes by path: `choices[].text` and the like, with a mark for what is hashed."""
+    """One hash per stream of values; `digest` combines them.
+
+    A stream is named by the path of a column, such as `.choices[].text`, and the part of it that is
+    hashed: `?` null flags, `@` lengths, `#` numbers and booleans, `"` strings.
+    """
 
     def __init__(self) -> None:
         self._hashes: dict[str, Any] = defaultdict(hashlib.sha256)
 
-    def add(self, path: str, mark: str, content: Any) -> None:
+    def add(self, path: str, part: str, content: Any) -> None:
+        """Appends bytes to the stream of `part` (see the class) of the column `path`.
+
+        A stream without content does not count.
+        """
         if len(content):
-            self._hashes[path + mark].update(content)
+            self._hashes[path + part].update(content)
 
     def digest(self) -> str:
+        """Returns the hash of all streams, in the order of their names."""
         whole = hashlib.sha256()
         for path in sorted(self._hashes):
             whole.update(f"{path}\0{self._hashes[path].hexdigest()}\0".encode(errors="replace"))
         return whole.hexdigest()
 
     def values(self, path: str, values: list[Any]) -> None:
-        """Python values, laid out as Arrow would."""
+        """Adds a column of Python values, in the layout that Arrow would use.
+
+        Values of mixed types, or of types that Arrow does not have, are hashed by their `repr`.
+        """
         self.add(path, "?", bytes([value is not None for value in values]))
         values = [value for value in values if value is not None]
         kinds = set(map(type, values))
@@ -67,7 +83,7 @@ class _Streams:
         elif kind is dict:
             for name in dict.fromkeys(chain.from_iterable(values)):
                 self.values(f"{path}.{name}", [value.get(name) for value in values])
-        elif values:  # of several kinds, or of none that tables know
+        elif values:  # mixed types, or types that Arrow does not have
             self._texts(path, [repr(value).encode(errors="replace") for value in values])
 
     def _texts(self, path: str, texts: list[bytes]) -> None:
@@ -75,14 +91,16 @@ class _Streams:
         self.add(path, '"', b"".join(texts))
 
 
-def _feed_table(streams: _Streams, table: Any) -> None:
+def _add_table(streams: _Streams, table: Any) -> None:
+    """Adds all columns of an Arrow table."""
     streams.add("", "?", b"\1" * table.num_rows)
     for name in table.column_names:
         for chunk in table.column(name).chunks:
-            _feed(streams, f".{name}", chunk)
+            _add_column(streams, f".{name}", chunk)
 
 
-def _feed(streams: _Streams, path: str, values: Any) -> None:
+def _add_column(streams: _Streams, path: str, values: Any) -> None:
+    """Adds the values of an Arrow array to the streams of the column `path`."""
     import numpy as np
     import pyarrow
     from pyarrow import compute, types
@@ -109,9 +127,9 @@ def _feed(streams: _Streams, path: str, values: Any) -> None:
     elif types.is_list(kind) or types.is_large_list(kind):
         lengths = compute.list_value_length(values).cast(pyarrow.int64())
         streams.add(path, "@", lengths.to_numpy().tobytes())
-        _feed(streams, f"{path}[]", values.flatten())
+        _add_column(streams, f"{path}[]", values.flatten())
     elif types.is_struct(kind):
         for number, field in enumerate(values.flatten()):
-            _feed(streams, f"{path}.{kind.field(number).name}", field)
+            _add_column(streams, f"{path}.{kind.field(number).name}", field)
     else:
         streams.values(path, values.to_pylist())

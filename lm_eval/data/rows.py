@@ -1,4 +1,4 @@
-"""Documents of one split as plain dictionaries, without the weight of a table library."""
+"""The documents of one split as dictionaries, without the overhead of `datasets.Dataset`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from lm_eval.errors import DataError
 
 Doc = dict[str, Any]
 
-#: Rows turned into dictionaries at a time, when a table is walked through.
-_STRIDE = 1024
+#: Number of rows that are converted to dictionaries at a time when a table is iterated.
+_ROWS_PER_CHUNK = 1024
 
 
-class _LikeDataset(Sequence[Doc]):
-    """Documents that become a `datasets.Dataset` where somebody asks for what only that can do."""
+class _DatasetLike(Sequence[Doc]):
+    """Documents with the attributes of a `datasets.Dataset`.
+
+    Attributes that this class does not have, such as `filter` or `shuffle`, are looked up in a
+    `datasets.Dataset` that is built on first use.
+    """
 
     column_names: list[str]
     dataset: Any = None
-    """The same as a `datasets.Dataset`, once it was asked for."""
+    """The documents as a `datasets.Dataset`; None until it is needed."""
 
     @abc.abstractmethod
-    def make_dataset(self) -> Any: ...
+    def build_dataset(self) -> Any:
+        """Returns a new `datasets.Dataset` with these documents."""
 
-    def keep_dataset(self) -> Any:
-        """Returns the `datasets.Dataset`, made on the first call and kept."""
+    def get_dataset(self) -> Any:
+        """Returns the `datasets.Dataset` with these documents; it is built on the first call."""
         if self.dataset is None:
-            self.dataset = self.make_dataset()
+            self.dataset = self.build_dataset()
         return self.dataset
 
     @property
     def features(self) -> dict[str, None]:
-        """The column names, as keys: what code written for `datasets.Dataset` looks for."""
+        """A dictionary with the column names as keys, for code that reads `Dataset.features`."""
         return dict.fromkeys(self.column_names)
 
     def __getattr__(self, name: str) -> Any:
@@ -44,19 +49,22 @@ class _LikeDataset(Sequence[Doc]):
         import datasets
 
         if not hasattr(datasets.Dataset, name):
-            raise AttributeError(f"documents have no {name!r}, nor has datasets.Dataset.")
+            raise AttributeError(
+                f"neither {type(self).__name__} nor datasets.Dataset has the attribute {name!r}."
+            )
         return getattr(as_dataset(self), name)
 
 
-class Rows(_LikeDataset):
-    """A list of documents that all have the same columns; what a row lacks is None."""
+class Rows(_DatasetLike):
+    """Documents in a list. All get the same columns; missing values are None."""
 
     def __init__(self, rows: Sequence[Doc]) -> None:
         columns = dict.fromkeys(key for row in rows for key in row)
         self.column_names = list(columns)
         self._rows = [{name: row.get(name) for name in columns} for row in rows]
 
-    def make_dataset(self) -> Any:
+    def build_dataset(self) -> Any:
+        """Returns a new `datasets.Dataset` with these documents, in memory."""
         import datasets
 
         return datasets.Dataset.from_list(self._rows)
@@ -79,11 +87,11 @@ class Rows(_LikeDataset):
         return iter(self._rows)
 
 
-class TableRows(_LikeDataset):
-    """The rows of an Arrow table, made into dictionaries when they are looked at.
+class TableRows(_DatasetLike):
+    """The rows of an Arrow table, converted to dictionaries when they are accessed.
 
-    Only for tables of plain values, where the dictionaries are those `datasets` would give
-    (`plain_tables.is_plain`). `dataset` is the library's own view of them, where there is one.
+    Only for tables with plain values (`plain_tables.is_plain`), for which `datasets` would return
+    the same dictionaries. `dataset` is the `datasets.Dataset` of the table, if there is one.
     """
 
     def __init__(self, table: Any, dataset: Any = None) -> None:
@@ -91,7 +99,8 @@ class TableRows(_LikeDataset):
         self.dataset = dataset
         self.column_names = list(table.column_names)
 
-    def make_dataset(self) -> Any:
+    def build_dataset(self) -> Any:
+        """Returns a new `datasets.Dataset` with the rows of the table, in memory."""
         return to_dataset(self.table)
 
     @overload
@@ -108,7 +117,7 @@ class TableRows(_LikeDataset):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
-            raise IndexError(f"document {index} of {len(self)}")
+            raise IndexError(f"there is no document {index}: the split has {len(self)} documents")
         row: Doc = self.table.slice(number, 1).to_pylist()[0]
         return row
 
@@ -116,12 +125,15 @@ class TableRows(_LikeDataset):
         return int(self.table.num_rows)
 
     def __iter__(self) -> Iterator[Doc]:
-        for batch in self.table.to_batches(max_chunksize=_STRIDE):
+        for batch in self.table.to_batches(max_chunksize=_ROWS_PER_CHUNK):
             yield from batch.to_pylist()
 
 
 def to_dataset(table: Any) -> Any:
-    """Returns a `datasets.Dataset` in memory; its fingerprint is the hash of its rows."""
+    """Returns an Arrow table as a `datasets.Dataset` in memory.
+
+    Its fingerprint is the first 16 digits of the hash of its rows (`hash_table`).
+    """
     import datasets
     from datasets.table import InMemoryTable
 
@@ -129,13 +141,20 @@ def to_dataset(table: Any) -> Any:
 
 
 def as_dataset(split: Any) -> Any:
-    """A real `datasets.Dataset`, which is what a task folder's `process_docs` is written for."""
-    return split.keep_dataset() if isinstance(split, _LikeDataset) else split
+    """Returns a split as a `datasets.Dataset`, which `process_docs` functions expect.
+
+    Anything but `Rows` and `TableRows` is returned as it is.
+    """
+    return split.get_dataset() if isinstance(split, _DatasetLike) else split
 
 
-def without_library(split: Any) -> Any:
-    """The same rows without the library's cost for each, where it would not change their values."""
-    if isinstance(split, _LikeDataset) or not hasattr(split, "with_format"):
+def without_dataset_overhead(split: Any) -> Any:
+    """Returns a `datasets.Dataset` as `TableRows`, whose rows are faster to access.
+
+    It is returned as it is if `datasets` would convert values or if it has a format, and so is
+    anything that is not a `Dataset`.
+    """
+    if isinstance(split, _DatasetLike) or not hasattr(split, "with_format"):
         return split
     shown = split.format
     if shown["type"] is not None or list(shown["columns"]) != split.column_names:
@@ -146,25 +165,32 @@ def without_library(split: Any) -> Any:
 
 
 def process_split(split: Any, process: Callable[..., Any] | None) -> Any:
-    """A split after a task folder's `process_docs`, which is given a real `datasets.Dataset`."""
+    """Returns the documents of a split after `process`, the task's `process_docs` function or None.
+
+    The function gets a `datasets.Dataset`. Its result, or the split without a function, is
+    converted to `TableRows` if that changes no values.
+    """
     if process is None:
-        return without_library(split)
-    from lm_eval.data.library import quiet_in_a_pipe
+        return without_dataset_overhead(split)
+    from lm_eval.data.library import progress_bars_only_on_terminal
     from lm_eval.data.quick_map import quick
 
-    with quiet_in_a_pipe():
-        return without_library(process(quick(as_dataset(split))))
+    with progress_bars_only_on_terminal():
+        return without_dataset_overhead(process(quick(as_dataset(split))))
 
 
 def as_dataset_dict(splits: Mapping[str, Any]) -> Any:
-    """A real `datasets.DatasetDict`, for tasks written in Python: they may do anything with it."""
+    """Returns the splits as a `datasets.DatasetDict`, for task classes written in Python."""
     import datasets
 
     return datasets.DatasetDict({name: as_dataset(splits[name]) for name in splits})
 
 
 def columns_of(docs: Any) -> list[str]:
-    """The column names of a split, whatever holds it."""
+    """Returns the column names of a split: of its features, or else of its first document.
+
+    Empty if there are no documents or they are not dictionaries.
+    """
     features = getattr(docs, "features", None)
     if features is not None:
         return list(features)
@@ -172,7 +198,10 @@ def columns_of(docs: Any) -> list[str]:
     return list(first) if isinstance(first, dict) else []
 
 
-def no_file(named: object, searched: Sequence[Path] = ()) -> DataError:
-    """Returns the error about a missing data file, with the folders that were searched for it."""
+def missing_file_error(named: object, searched: Sequence[Path] = ()) -> DataError:
+    """Returns the `DataError` for a missing data file, called `named` by the task.
+
+    The message lists the folders `searched`, if there are any.
+    """
     looked = f" Searched: {', '.join(map(str, searched))}." if searched else ""
     return DataError(f"there is no data file {named}.{looked}")

@@ -1,4 +1,4 @@
-"""The splits of one data set, each read when it is first asked for, and where they came from."""
+"""The splits of one dataset, each read on first access, and the source of the data."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ Source = Literal["hub", "mirror", "files", "saved"]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the rows came from, as a results file tells it."""
+    """The source of a dataset, as written to the results file."""
 
     source: Source
+    #: The name of the dataset on the hub, a folder, or a file format.
     path: str
+    #: The configuration of the dataset.
     name: str | None = None
-    #: The commit of the data set, where the hub or the mirror knows it.
+    #: The commit of the dataset, if the hub or the mirror knows it.
     revision: str | None = None
 
 
 class Splits(MutableMapping[str, Any]):
-    """Splits by name. A large training split costs nothing until examples are drawn from it."""
+    """The splits of a dataset by name. Each is read on first access and then kept.
+
+    Args:
+        origin: the source of the data.
+        readers: for each split, a function that reads it.
+    """
 
     def __init__(self, origin: Origin, readers: Mapping[str, Callable[[], Any]]) -> None:
         self.origin = origin
@@ -31,7 +38,7 @@ class Splits(MutableMapping[str, Any]):
 
     @classmethod
     def of(cls, origin: Origin, splits: Mapping[Any, Any]) -> Splits:
-        """Splits that are there already."""
+        """Returns a `Splits` of splits that are already loaded."""
         return cls(origin, {str(name): partial(splits.__getitem__, name) for name in splits})
 
     def __getitem__(self, split: str) -> Any:
@@ -40,7 +47,7 @@ class Splits(MutableMapping[str, Any]):
         return self._read[split]
 
     def __setitem__(self, split: str, rows: Any) -> None:
-        """Put other rows in the place of a split, as people do who look at a few documents."""
+        """Replaces the rows of a split, for example to evaluate only a few documents."""
         self._readers[split] = partial({split: rows}.__getitem__, split)
         self._read.pop(split, None)
 

@@ -1,4 +1,4 @@
-"""Finds the answer to every request: in the store, or by handing it to an executor."""
+"""Obtains the answer to every request: from the store, or from the model through an executor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.instance import Failure
 from lm_eval.engine.executor import Executor, Outcome
-from lm_eval.engine.keys import note_digests, request_keys
+from lm_eval.engine.failures import FailureLimit, LimitedReport
+from lm_eval.engine.keys import request_keys, set_digests
 from lm_eval.engine.repeats import repeated
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.errors import ModelError
@@ -20,17 +21,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Of the failures of one kind of request, so many are named in the log.
-NAMED_FAILURES = 5
+#: Maximum number of documents with failed requests that are logged one by one, per request type.
+MAX_LOGGED_FAILURES = 5
 
 
 @dataclass
 class Answered:
-    """What became of the requests: how many were asked, and how many failed, by task."""
+    """Counts of the requests that `answer` processed."""
 
-    asked: int = 0
-    """Requests that were not found in the store, in this process."""
+    sent: int = 0
+    """Number of requests that this process passed to the executor, repeats included. Requests whose
+    stored answers were used do not count. With a store, equal requests count once, unless the
+    executor needs every request."""
     failed: Counter[str] = field(default_factory=Counter)
+    """Number of requests without an answer (`Failure`), by task name."""
 
 
 def answer(
@@ -40,31 +44,47 @@ def answer(
     seed: object = None,
     on_stored: Callable[[Sequence[bytes]], None] | None = None,
     fresh: bool = False,
+    max_failed: float | None = None,
 ) -> Answered:
-    """Appends to every request's `resps` one answer per repeat.
+    """Appends the model's answers to every request's `resps`, one per repeat; returns counts.
 
-    All requests of one kind are handed over together. With a store, only those are asked whose
-    answers it lacks (with `fresh`, all of them), and each answer is stored as soon as it is
-    reported; `on_stored` is called with the keys. `seed` is part of the key of sampled answers. In
-    a process that does not collect answers (`Executor.collects`), requests stay without.
+    A request that the model could not answer gets a `Failure` instead. In a process that does not
+    collect answers (`Executor.collects` is False) nothing is appended. Raises `ModelError` if the
+    executor returns a wrong number of outcomes.
+
+    Args:
+        executor: runs the model. It gets all requests of one type (`request_type`) in one call.
+        requests: the requests of all tasks, in any mix of types.
+        store: where answers are looked up and stored. Requests whose answers are in the store are
+            not sent to the model, unless `executor.needs_every_request`; new answers are stored as
+            soon as the executor reports them. None sends every request.
+        seed: the seed of sampled answers. It is part of their keys in the store.
+        on_stored: called with the keys of answers that have just been stored.
+        fresh: if True, stored answers to these requests are discarded first.
+        max_failed: how many requests may fail, or which share of them (below 1), before
+            `ModelError` is raised; None for any number.
     """
+    limit = FailureLimit(max_failed, len(repeated(requests)))
     by_kind: dict[str, list[Instance]] = defaultdict(list)
     for request in repeated(requests):
         by_kind[request.request_type].append(request)
     if store is not None:
-        note_digests(request for request in requests if request.digest is None)
+        set_digests(request for request in requests if request.digest is None)
     answered = Answered()
-    for kind, asked in by_kind.items():
-        lookup = _Lookup(executor, kind, store, seed, on_stored, fresh)
-        outcomes = executor.divide(asked, lookup.obtain)
-        answered.asked += lookup.asked
+    for kind, of_kind in by_kind.items():
+        lookup = _Lookup(executor, kind, store, seed, on_stored, fresh, limit)
+        outcomes = executor.divide(of_kind, lookup.obtain)
+        answered.sent += lookup.sent
         if outcomes is not None:
-            answered.failed += _hand_out(asked, outcomes)
+            answered.failed += _append_outcomes(of_kind, outcomes)
     return answered
 
 
 class _Lookup:
-    """Obtains outcomes of one kind: from the store where it has them, else from the executor."""
+    """Obtains the outcomes of requests of one type: from the store, or else from the executor.
+
+    `kind` is the request type.
+    """
 
     def __init__(
         self,
@@ -74,64 +94,82 @@ class _Lookup:
         seed: object,
         on_stored: Callable[[Sequence[bytes]], None] | None,
         fresh: bool,
+        limit: FailureLimit,
     ) -> None:
         self._executor, self._kind, self._store, self._seed = executor, kind, store, seed
-        self._on_stored, self._fresh = on_stored, fresh
-        self.asked = 0
-        """How many requests were handed to the executor."""
+        self._on_stored, self._fresh, self._limit = on_stored, fresh, limit
+        self.sent = 0
+        """Number of requests that were passed to the executor."""
 
-    def obtain(self, asked: Sequence[Instance]) -> list[Outcome]:
+    def obtain(self, requests: Sequence[Instance]) -> list[Outcome]:
+        """Returns one outcome per request, in order: the stored answer, or else the executor's.
+
+        Of several requests with the same key and no stored answer, only the first is executed. All
+        requests are executed if there is no store or the executor needs every request.
+        """
         store = self._store
         if store is None:
-            return self._execute(asked, None)
-        keys = request_keys(asked, self._seed)
+            return self._execute(requests, None)
+        keys = request_keys(requests, self._seed)
         if self._fresh and (self._executor.collects or not self._executor.needs_every_request):
             store.forget(keys)
         if self._executor.needs_every_request:
-            return self._execute(asked, _Keeper(self._kind, store, keys, self._on_stored))
+            return self._execute(requests, _StoreWriter(self._kind, store, keys, self._on_stored))
         answers = store.find(keys)
         missing = [i for i, found in enumerate(answers) if found is MISSING]
-        if len(missing) < len(asked):
+        if len(missing) < len(requests):
             logger.info(
-                "%s: %d of %d answers were there already (%s).",
+                "%s: %d of %d answers were found in the store %s.",
                 self._kind,
-                len(asked) - len(missing),
-                len(asked),
+                len(requests) - len(missing),
+                len(requests),
                 store.path,
             )
-        # Requests that are the same throughout are asked once.
+        # Requests with equal keys have equal answers. A request without a key is its own group.
         first = {key if (key := keys[i]) is not None else i: i for i in reversed(missing)}
-        once = missing if len(first) == len(missing) else sorted(first.values())
-        every = len(once) == len(asked)
-        wanted = asked if every else [asked[i] for i in once]
-        wanted_keys = keys if every else [keys[i] for i in once]
-        outcomes = self._execute(wanted, _Keeper(self._kind, store, wanted_keys, self._on_stored))
+        unique = missing if len(first) == len(missing) else sorted(first.values())
+        every = len(unique) == len(requests)
+        to_send = requests if every else [requests[i] for i in unique]
+        sent_keys = keys if every else [keys[i] for i in unique]
+        outcomes = self._execute(
+            to_send, _StoreWriter(self._kind, store, sent_keys, self._on_stored)
+        )
         if every:
             return outcomes
-        for i, outcome in zip(once, outcomes, strict=True):
+        for i, outcome in zip(unique, outcomes, strict=True):
             answers[i] = outcome
-        if len(once) < len(missing):
+        if len(unique) < len(missing):
             for i in missing:
                 key = keys[i]
                 answers[i] = answers[i if key is None else first[key]]
         return answers
 
-    def _execute(self, wanted: Sequence[Instance], keeper: _Keeper | None) -> list[Outcome]:
-        """Asks the executor, checks that it gave an outcome for each, and stores what it gave."""
-        self.asked += len(wanted)
-        outcomes = self._executor.execute(self._kind, wanted, keeper)
-        if len(outcomes) != len(wanted):
+    def _execute(self, to_send: Sequence[Instance], writer: _StoreWriter | None) -> list[Outcome]:
+        """Returns the executor's outcomes, one per request, after storing them with `writer`.
+
+        Raises `ModelError` if the number of outcomes is wrong. With `writer=None` nothing is
+        stored.
+        """
+        self.sent += len(to_send)
+        report = LimitedReport(self._limit, to_send, writer)
+        outcomes = self._executor.execute(self._kind, to_send, report)
+        if len(outcomes) != len(to_send):
             raise ModelError(
-                f"{type(self._executor).__name__}.execute gave {len(outcomes)} outcomes for "
-                f"{len(wanted)} requests; it must return one for each, in order."
+                f"{type(self._executor).__name__}.execute returned {len(outcomes)} outcomes for "
+                f"{len(to_send)} requests; it must return one outcome per request, in order."
             )
-        if keeper is not None:
-            keeper.settle(outcomes)
+        if writer is not None:
+            writer.store_unreported(outcomes)
+        report.count(range(len(outcomes)), outcomes)
         return outcomes
 
 
-class _Keeper:
-    """Writes reported answers to the store, and the reasons of failures."""
+class _StoreWriter:
+    """The `report` callback of an executor: stores answers, and the reasons of failures.
+
+    `kind` is the request type. `keys` holds the store key of each request, by position; an outcome
+    whose key is None is not stored.
+    """
 
     def __init__(
         self,
@@ -141,48 +179,64 @@ class _Keeper:
         on_stored: Callable[[Sequence[bytes]], None] | None,
     ) -> None:
         self._kind, self._store, self._keys, self._on_stored = kind, store, keys, on_stored
-        self._kept: dict[int, Outcome] = {}
+        self._reported: dict[int, Outcome] = {}
 
     def __call__(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        """Stores the answers of the requests at `positions` (counted from 0), or why they failed.
+
+        Then calls `on_stored` with the keys of the answers. Raises `ModelError` if there are not as
+        many outcomes as positions, or if a position does not exist.
+        """
         inside = not positions or (min(positions) >= 0 and max(positions) < len(self._keys))
         if len(positions) != len(outcomes) or not inside:
             raise ModelError(
                 f"an executor reported {len(outcomes)} outcomes for the positions {positions!r} of "
-                f"{len(self._keys)} requests; it must report one outcome for each position."
+                f"{len(self._keys)} requests; it must report one outcome per position, "
+                "and positions are counted from 0."
             )
         keys: list[Any] = [self._keys[i] for i in positions]
-        kept = outcomes
+        answers = outcomes
         failed = any(issubclass(kind, Failure) for kind in set(map(type, outcomes)))
         if failed or None in keys:
             pairs = [pair for pair in zip(keys, outcomes, strict=True) if pair[0] is not None]
-            lost = {key: one.reason for key, one in pairs if isinstance(one, Failure)}
-            self._store.add_failures(lost)
+            reasons = {key: one.reason for key, one in pairs if isinstance(one, Failure)}
+            self._store.add_failures(reasons)
             pairs = [pair for pair in pairs if not isinstance(pair[1], Failure)]
-            keys, kept = [key for key, _ in pairs], [outcome for _, outcome in pairs]
-        self._store.add(self._kind, keys, kept)
-        self._kept.update(zip(positions, outcomes, strict=True))
+            keys, answers = [key for key, _ in pairs], [outcome for _, outcome in pairs]
+        self._store.add(self._kind, keys, answers)
+        self._reported.update(zip(positions, outcomes, strict=True))
         if self._on_stored is not None and keys:
             self._on_stored(keys)
 
-    def settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Stores the outcomes that were not reported, or reported differently."""
+    def store_unreported(self, outcomes: Sequence[Outcome]) -> None:
+        """Stores those of the returned `outcomes` that were not reported, or reported differently.
+
+        `outcomes` has one entry per request.
+        """
         late: Sequence[int] = range(len(outcomes))
-        if self._kept:
-            kept = self._kept.get
-            late = [i for i, outcome in enumerate(outcomes) if kept(i, MISSING) != outcome]
+        if self._reported:
+            reported = self._reported.get
+            late = [i for i, outcome in enumerate(outcomes) if reported(i, MISSING) != outcome]
         if late:
             self(late, [outcomes[i] for i in late])
 
 
-def _hand_out(asked: Sequence[Instance], outcomes: Sequence[Outcome]) -> Counter[str]:
-    """Appends each outcome to its request; returns the failures by task, logging the first few."""
+def _append_outcomes(requests: Sequence[Instance], outcomes: Sequence[Outcome]) -> Counter[str]:
+    """Appends each outcome to its request's `resps`; returns the number of failures by task.
+
+    The first failure of each of the first `MAX_LOGGED_FAILURES` documents is logged as a warning.
+    """
     failed: Counter[str] = Counter()
-    for request, outcome in zip(asked, outcomes, strict=True):
+    logged: set[tuple[object, object]] = set()
+    for request, outcome in zip(requests, outcomes, strict=True):
         if isinstance(outcome, Failure):
             failed[str(request.task_name)] += 1
-            if failed.total() <= NAMED_FAILURES:
+            document = (request.task_name, request.doc_id)
+            if document not in logged and len(logged) < MAX_LOGGED_FAILURES:
+                logged.add(document)
                 logger.warning(
-                    "task %s, document %s: no answer: %s",
+                    "task %s, document %s: the model gave no answer (%s). The document is left "
+                    "out of the scores. Run the same command again to retry it.",
                     request.task_name,
                     request.doc_id,
                     outcome.reason,

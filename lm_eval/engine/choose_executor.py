@@ -1,4 +1,4 @@
-"""Which executor a run uses. A new executor is added here."""
+"""Selects the executor of a run. A new executor class is added to `executor_for`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 
 def executor_for(run: RunConfig, lm: LM) -> Executor:
-    """Returns the executor of a run: what its settings say, else what the model asks for.
+    """Returns the executor that runs `lm`, chosen by the model's attributes.
 
-    A model asks by its `world_size` and `lockstep`. No setting names an executor yet.
+    `LaunchedRanks` if `lm.world_size` is above 1 (data parallel processes), `Lockstep` if
+    `lm.lockstep` is true (one model split over processes), otherwise `InProcess`. `run` is not used
+    yet: no setting of a run selects an executor.
     """
     if getattr(lm, "world_size", 1) > 1:
         return LaunchedRanks(lm)

@@ -1,7 +1,8 @@
-"""One line at the bottom of the terminal: what a run is doing, for how long, and how fast.
+"""The progress line at the bottom of the terminal: current stage, elapsed time and rate.
 
-Imported only where there is a terminal. A thread redraws the line, so that the time moves while a
-model computes; it runs as long as there is a line.
+`progress.py` imports this module only if stderr is a terminal. A background thread redraws the
+line, so that the elapsed time advances while the model computes. The thread runs only while there
+is a line to draw.
 """
 
 from __future__ import annotations
@@ -16,43 +17,43 @@ from typing import Any
 
 from tqdm import tqdm
 
-TICK = 0.5
-"""Seconds between two drawings."""
+REDRAW_INTERVAL = 0.5
+"""Seconds between two redraws of the line."""
 STAGE_DELAY = 1.0
-"""Seconds after which a stage is named."""
-MESSAGE_TIME = 0.2
-"""Seconds that a log message has to be written once the line has been cleared for it."""
+"""Seconds that a stage must last before it is drawn."""
+MESSAGE_DELAY = 0.2
+"""Seconds without redrawing after the line was cleared, so that a log message can be written."""
 ESTIMATE_DELAY = 1.0
-"""Seconds after which a rate, and the time left, can be told from what is done."""
+"""Seconds after which a bar shows the rate and the remaining time."""
 
-STAGE = "{desc}: {elapsed}"
-BEGINNING = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-UNDER_WAY = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+STAGE_FORMAT = "{desc}: {elapsed}"
+BAR_WITHOUT_ESTIMATE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+BAR_WITH_ESTIMATE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 
 
-class _Bar(tqdm):  # type: ignore[type-arg]  # it iterates over nothing
-    """A tqdm bar that leaves no monitoring thread behind, and is told when it began."""
+class _Bar(tqdm):  # type: ignore[type-arg]  # iterates over nothing
+    """A tqdm bar without tqdm's monitor thread, whose elapsed time is passed to `show`."""
 
     monitor_interval = 0
 
     def show(self, done: int, elapsed: float, layout: str) -> None:
-        """Draws what is done after so many seconds."""
+        """Draws the bar with `done` units after `elapsed` seconds, in the tqdm format `layout`."""
         self.n, self.bar_format = done, layout
         self.last_print_t = time.time()
         self.start_t = self.last_print_t - elapsed
         self.refresh(nolock=True)
 
-    def draw_at_once(self) -> None:
-        """Ends the delay that keeps tqdm from drawing by itself."""
+    def enable_drawing(self) -> None:
+        """Ends the initial delay during which tqdm does not draw the bar."""
         self.delay = 0.0
 
-    def stay(self) -> None:
-        """Leaves the bar on the terminal when it is closed."""
+    def keep_on_close(self) -> None:
+        """Makes `close` leave the bar on the terminal."""
         self.leave = True
 
 
 class Line:
-    """What is being done. It can be drawn and cleared any number of times."""
+    """A stage or progress bar of the run. It can be drawn and cleared any number of times."""
 
     def __init__(
         self,
@@ -61,7 +62,15 @@ class Line:
         unit: str = "",
         tokens: Callable[[], int] | None = None,
     ) -> None:
-        """A stage, or with a `total` a bar; `tokens` returns how many were generated so far."""
+        """Creates a progress bar over `total` units, or with `total=None` a stage without a bar.
+
+        Args:
+            desc: the text at the beginning of the line.
+            total: the number of units of a bar.
+            unit: the plural name of a unit, for the rate ("requests").
+            tokens: returns the number of tokens generated so far. If given, the bar shows tokens
+                per second instead of units per second, once the number has increased.
+        """
         self._desc, self._total, self._unit = desc, total, unit
         self._tokens, self._tokens_before = tokens, 0 if tokens is None else tokens()
         self._started = time.monotonic()
@@ -69,18 +78,19 @@ class Line:
         self._bar: _Bar | None = None
 
     def update(self, n: int = 1) -> None:
-        """Counts; the next drawing shows it."""
+        """Adds `n` to the number of finished units. The next redraw shows it."""
         self._done += n
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be drawn: a bar from its beginning on, a stage that takes long."""
+        """Whether to draw the line: a bar always, a stage after `STAGE_DELAY` seconds."""
         return self._total is not None or time.monotonic() - self._started >= STAGE_DELAY
 
     def draw(self) -> None:
+        """Draws the line in its present state; a stage is not drawn next to a third-party bar."""
         elapsed = max(time.monotonic() - self._started, 1e-6)
         if self._bar is None:
-            # A delay keeps tqdm from drawing before it is told when this began.
+            # The delay keeps tqdm from drawing before its start time is set.
             self._bar = _Bar(
                 desc=self._desc,
                 total=self._total,
@@ -88,17 +98,17 @@ class Line:
                 leave=False,
                 delay=1.0,
             )
-            if self._total is None and self._bar.pos:  # a bar of other code shows what is done
+            if self._total is None and self._bar.pos:  # a third-party bar is shown
                 self.clear()
                 return
-            self._bar.draw_at_once()
+            self._bar.enable_drawing()
         bar, done = self._bar, self._done
         if self._total is None:
-            # Filled up with spaces, which tqdm cuts: a bar of other code leaves its end there.
-            layout = STAGE + " " * (bar.ncols or 0)
+            # Padded with spaces, which tqdm cuts to the width: overwrites what another bar left.
+            layout = STAGE_FORMAT + " " * (bar.ncols or 0)
         else:
             estimable = done and (elapsed > ESTIMATE_DELAY or done >= self._total)
-            layout = UNDER_WAY if estimable else BEGINNING
+            layout = BAR_WITH_ESTIMATE if estimable else BAR_WITHOUT_ESTIMATE
             if self._tokens is not None and (count := self._tokens() - self._tokens_before):
                 bar.set_postfix_str(f"{count / elapsed:,.0f} tokens/s", refresh=False)
             elif estimable:
@@ -106,62 +116,71 @@ class Line:
         bar.show(done, elapsed, layout)
 
     def clear(self) -> None:
-        """Takes the line off the terminal; it can be drawn again."""
+        """Removes the line from the terminal; `draw` can show it again."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
     def finish(self) -> None:
-        """Takes a stage off the terminal; leaves a bar there as it is now."""
+        """Ends the line: removes a stage from the terminal, leaves a bar in its final state."""
         if self._total is not None:
             self.draw()
             if self._bar is not None:
-                self._bar.stay()
+                self._bar.keep_on_close()
         self.clear()
 
 
-class _Ticker(threading.Thread):
-    """Calls `tick` every half second until `end` is called."""
+class _RedrawThread(threading.Thread):
+    """Calls `redraw` every `REDRAW_INTERVAL` seconds until `end` is called."""
 
-    def __init__(self, tick: Callable[[], None]) -> None:
+    def __init__(self, redraw: Callable[[], None]) -> None:
         super().__init__(name="lm-eval progress", daemon=True)
-        self._call = tick
+        self._redraw = redraw
         self._ended = threading.Event()
 
     def run(self) -> None:
-        while not self._ended.wait(TICK):
-            self._call()
+        """Calls `redraw` until `end` is called."""
+        while not self._ended.wait(REDRAW_INTERVAL):
+            self._redraw()
 
     def end(self) -> None:
+        """Stops the thread and waits for it."""
         self._ended.set()
         self.join()
 
 
 class Display:
-    """Draws the innermost of the lines that are due, and keeps it apart from log messages.
+    """Draws the innermost open line that is due, and clears it before each log message.
 
-    All drawing is done under tqdm's own lock, which excludes other code's bars, too.
+    Lines are nested: a bar that is opened during a stage replaces the stage until it is closed. All
+    drawing holds tqdm's own lock, so that third-party tqdm bars do not draw at the same time.
     """
 
     def __init__(self) -> None:
         self._lines: list[Line] = []
-        self._thread: _Ticker | None = None
+        self._thread: _RedrawThread | None = None
         self._handlers: list[logging.Handler] = []
-        self._drawn_from = 0.0
+        self._redraw_after = 0.0
 
     def open(self, line: Line) -> None:
-        """Shows a line, as soon as it is due, in place of the one around it."""
+        """Opens a line, which replaces the enclosing line on the terminal as soon as it is due.
+
+        Opening the first line also starts the redraw thread.
+        """
         with _terminal_lock():
             self._lines.append(line)
             if self._thread is None:
-                self._follow_handlers()
-                self._thread = _Ticker(self._tick)
+                self._add_filters()
+                self._thread = _RedrawThread(self._redraw)
                 self._thread.start()
             if line.is_due:
                 self._draw()
 
     def close(self, line: Line) -> None:
-        """Finishes a line; the next tick draws the one around it. The last ends the thread."""
+        """Finishes a line. The next redraw shows the enclosing line.
+
+        Closing the last line also stops the redraw thread.
+        """
         ended = None
         with _terminal_lock():
             others = [other for other in self._lines if other is not line]
@@ -173,14 +192,14 @@ class Display:
                 self._lines = others
                 if not others:
                     ended, self._thread = self._thread, None
-                    self._leave_handlers()
+                    self._remove_filters()
         if ended is not None:
             ended.end()
 
-    def _tick(self) -> None:
+    def _redraw(self) -> None:
         with _terminal_lock():
-            self._follow_handlers()
-            if time.monotonic() >= self._drawn_from:
+            self._add_filters()
+            if time.monotonic() >= self._redraw_after:
                 self._draw()
 
     def _draw(self) -> None:
@@ -190,38 +209,39 @@ class Display:
         for innermost in due[-1:]:
             innermost.draw()
 
-    def forget(self) -> None:
-        """Drops all lines without drawing: they belong to the process that was forked."""
+    def reset(self) -> None:
+        """Drops all lines without drawing: in a forked child, they belong to the parent process."""
         self._lines, self._thread = [], None
-        self._leave_handlers()
+        self._remove_filters()
 
     # -- log messages ------------------------------------------------------------------------------
 
-    def _follow_handlers(self) -> None:
-        """Clears the line before each message of handlers that write to the terminal.
+    def _add_filters(self) -> None:
+        """Makes every log handler that writes to a terminal clear the line before a message.
 
-        Libraries such as transformers make theirs when they are imported, which may be while a
-        line is shown.
+        Called at every redraw, because libraries such as transformers add handlers when they are
+        imported, which may happen while a line is shown.
         """
         for handler in _terminal_handlers():
             if handler not in self._handlers:
-                handler.addFilter(self._make_room)
+                handler.addFilter(self._clear_for_message)
                 self._handlers.append(handler)
 
-    def _leave_handlers(self) -> None:
+    def _remove_filters(self) -> None:
         while self._handlers:
-            self._handlers.pop().removeFilter(self._make_room)
+            self._handlers.pop().removeFilter(self._clear_for_message)
 
-    def _make_room(self, record: Any) -> bool:
+    def _clear_for_message(self, record: Any) -> bool:
+        """Clears the line; a logging filter that lets every record pass (returns True)."""
         with _terminal_lock():
             for line in self._lines:
                 line.clear()
-            self._drawn_from = time.monotonic() + MESSAGE_TIME
+            self._redraw_after = time.monotonic() + MESSAGE_DELAY
         return True
 
 
 def _terminal_handlers() -> Iterator[logging.Handler]:
-    """The handlers of all loggers that write to a terminal."""
+    """Yields those handlers of all loggers that write to a terminal, and `logging.lastResort`."""
     loggers = [logging.root, *list(logging.root.manager.loggerDict.values())]
     for logger in loggers:
         for handler in logger.handlers if isinstance(logger, logging.Logger) else ():
@@ -234,23 +254,26 @@ def _terminal_handlers() -> Iterator[logging.Handler]:
 def _is_terminal(stream: Any) -> bool:
     try:
         return bool(stream.isatty())
-    except (AttributeError, ValueError):  # no stream yet, or a closed one
+    except (AttributeError, ValueError):  # no stream yet, or the stream is closed
         return False
 
 
 def _terminal_lock() -> AbstractContextManager[Any]:
-    """The lock that every tqdm bar is drawn under; a thread may take it twice."""
+    """Returns the re-entrant lock that tqdm holds while it draws any bar."""
     lock: AbstractContextManager[Any] = tqdm.get_lock()  # type: ignore[no-untyped-call]
     return lock
 
 
-def _forget_in_child() -> None:
-    """In a forked process: the lock may be held by a thread that does not exist there."""
+def _reset_in_child() -> None:
+    """Resets tqdm's lock and the display in a forked child process.
+
+    The lock may be held by a thread that exists only in the parent.
+    """
     tqdm.set_lock(threading.RLock())
-    DISPLAY.forget()
+    DISPLAY.reset()
 
 
 DISPLAY = Display()
-"""The one of this process, as it has one terminal."""
+"""The display of this process."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+    os.register_at_fork(after_in_child=_reset_in_child)

@@ -1,4 +1,4 @@
-"""Pauses Python's cyclic garbage collection where it only costs time."""
+"""Pauses Python's cyclic garbage collection while large lists are built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Disables garbage collection inside the `with` block, if it was enabled.
+    """Disables garbage collection inside the `with` block; restores its previous state afterwards.
 
     Allocating lists of a million small objects triggers the collector again and again. Each time it
     traverses all of them and frees nothing, while a device waits.

@@ -1,4 +1,4 @@
-"""Calls the model in this process."""
+"""Executors that call the model in this process, and the checks of its answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lm_eval.api.instance import Failure
 from lm_eval.api.model import CacheHook
 from lm_eval.engine.executor import Executor, Outcome, Report
 from lm_eval.engine.reports import ModelReports
-from lm_eval.errors import EvalError, ModelError, also_known_as
+from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause
 
 if TYPE_CHECKING:
     from lm_eval.api.context import RunContext
@@ -25,118 +25,160 @@ logger = logging.getLogger(__name__)
 
 
 class InProcess(Executor):
-    """Calls the model's method for a kind of request with all requests of that kind.
+    """Calls the model's method for a request type once, with all requests of that type.
 
-    Answers are reported as the model reports them through its cache hook, or as it yields them if
-    its method is a generator.
+    Answers are reported while the model works: when it reports them through its cache hook, or when
+    it yields them if its method is a generator.
     """
 
     def __init__(self, lm: LM) -> None:
         self._lm = lm
 
     def running(self, context: RunContext) -> AbstractContextManager[None]:
+        """Returns a context manager that passes `context` to the model (`LM.set_run_context`)."""
         return in_context(self._lm, context)
 
     def usage(self) -> dict[str, int]:
+        """Returns what `LM.usage` returns; empty for a model class without this method."""
         return self._lm.usage() if hasattr(self._lm, "usage") else {}
 
     def execute(
         self, kind: str, requests: Iterable[Instance], report: Report | None
     ) -> list[Outcome]:
-        asked = list(requests)
-        if not asked:
+        """Calls the model once with all requests; returns its answers, one per request, in order.
+
+        Returns an empty list without calling the model if there are no requests. With `report`,
+        answers have the types that the store returns, and of a request's repeats the failed ones
+        come last. Raises `ModelError` if the model fails or returns answers of a wrong type or
+        number.
+        """
+        listed = list(requests)
+        if not listed:
             return []
         if report is None:
-            return list(self._checked(kind, asked, self._ask(kind, asked)))
-        reports = ModelReports(kind, asked, report, fits=_SHAPES[kind], plain=_PLAIN_OF[kind])
+            return list(self._checked(kind, listed, self._call_model(kind, listed)))
+        reports = ModelReports(
+            kind, listed, report, is_valid=_IS_VALID[kind], to_stored=_TO_STORED_TYPES[kind]
+        )
         self._lm.set_cache_hook(CacheHook(reports.add, reports.add_batch))
         outcomes = []
         try:
-            given = self._ask(kind, asked)
-            as_it_goes = not isinstance(given, (list, tuple))
-            for position, outcome in enumerate(self._checked(kind, asked, given)):
+            answers = self._call_model(kind, listed)
+            is_lazy = not isinstance(answers, (list, tuple))
+            for position, outcome in enumerate(self._checked(kind, listed, answers)):
                 outcomes.append(outcome)
-                if as_it_goes:
+                if is_lazy:
                     reports.returned(position, outcome)
         finally:
             self._lm.set_cache_hook(CacheHook())
             reports.flush()
         return reports.finish(outcomes)
 
-    def _ask(self, kind: str, asked: list[Instance]) -> Iterable[Any]:
-        """Calls the model's method; returns its list of answers, or what yields them."""
-        model = f"{type(self._lm).__name__}.{kind}"
-        with _errors_of(model):
-            given = getattr(self._lm, kind)(asked)
-        if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
-            raise ModelError(f"{model} must return a list of answers, not {type(given).__name__}.")
-        if isinstance(given, (list, tuple)) and len(given) != len(asked):
-            raise ModelError(
-                f"{model} gave {len(given)} answers to {len(asked)} requests; "
-                "it must return one for each, in order."
-            )
-        return given
+    def _call_model(self, kind: str, requests: list[Instance]) -> Iterable[Any]:
+        """Calls the model's method for `kind`; returns its answers as a list or an iterator.
 
-    def _checked(self, kind: str, asked: list[Instance], given: Iterable[Any]) -> Iterator[Outcome]:
-        """Yields the model's outcomes, one per request, each checked."""
+        `kind` is the request type. Raises `ModelError` if the method fails, if it returns a string,
+        a mapping or no iterable at all, or a list of a wrong length.
+        """
         model = f"{type(self._lm).__name__}.{kind}"
-        fits, count = _SHAPES[kind], 0
-        lost: Counter[str] = Counter()
-        for answer in _followed(given, model):
-            if count == len(asked):
+        with _model_errors(model):
+            answers = getattr(self._lm, kind)(requests)
+        if not isinstance(answers, Iterable) or isinstance(answers, (str, Mapping)):
+            raise ModelError(
+                f"{model} must return a list of answers, not {type(answers).__name__}."
+            )
+        if isinstance(answers, (list, tuple)) and len(answers) != len(requests):
+            raise _wrong_count(model, len(answers), len(requests))
+        return answers
+
+    def _checked(
+        self, kind: str, requests: list[Instance], answers: Iterable[Any]
+    ) -> Iterator[Outcome]:
+        """Yields one outcome per request: the model's answers, with arrays as Python numbers.
+
+        `kind` is the request type. A `Failure` is yielded unchanged. A generated answer of None
+        becomes an empty string, with a warning. Raises `ModelError` for an answer of a wrong type,
+        for NaN, and for too few or too many answers.
+        """
+        model = f"{type(self._lm).__name__}.{kind}"
+        is_valid, count = _IS_VALID[kind], 0
+        unanswered: Counter[str] = Counter()
+        for answer in _iterate(answers, model):
+            if count == len(requests):
                 count += 1
                 break
-            request = asked[count]
+            request = requests[count]
             count += 1
             outcome = _as_python(answer)
             if outcome is None and kind == "generate_until":
-                lost[str(request.task_name)] += 1
+                unanswered[str(request.task_name)] += 1
                 outcome = ""
-            elif not isinstance(outcome, Failure) and not fits(outcome):
+            elif not isinstance(outcome, Failure) and not is_valid(outcome):
                 raise ModelError(
-                    f"{model} answered {outcome!r} to a request of task {request.task_name!r}, "
-                    f"document {request.doc_id}; it must give {_EXPECTED[kind]}."
+                    f"{model} returned {outcome!r} for a request of task {request.task_name!r}, "
+                    f"document {request.doc_id}; it must return {_EXPECTED[kind]}."
                 )
             yield outcome
-        if count != len(asked):
-            number = "more" if count > len(asked) else str(count)
-            raise ModelError(
-                f"{model} gave {number} answers to {len(asked)} requests; "
-                "it must return one for each, in order."
-            )
-        if lost:
+        if count != len(requests):
+            found = f"more than {len(requests)}" if count > len(requests) else count
+            raise _wrong_count(model, found, len(requests))
+        if unanswered:
             logger.warning(
-                "%s gave no answer to %d requests; they count as empty.", model, lost.total()
+                "%s returned None for %d requests; their answers are scored as empty strings. "
+                "Return a string, or a Failure to leave the document out of the scores.",
+                model,
+                unanswered.total(),
             )
             if hasattr(self._lm, "run_context"):
-                self._lm.run_context.usage.failed.update(lost)
+                self._lm.run_context.usage.failed.update(unanswered)
 
 
-def _followed(given: Iterable[Any], model: str) -> Iterator[Any]:
-    """Yields the answers; an error of a model that yields them becomes ours."""
-    if isinstance(given, (list, tuple)):
-        yield from given
+def _wrong_count(model: str, found: object, expected: int) -> ModelError:
+    return ModelError(
+        f"{model} returned {found} answers for {expected} requests; it must return one answer per "
+        "request, in order."
+    )
+
+
+def _iterate(answers: Iterable[Any], model: str) -> Iterator[Any]:
+    """Yields the answers; an error in the model's generator is raised as a `ModelError`.
+
+    `model` is the name of the model's method, for the error message.
+    """
+    if isinstance(answers, (list, tuple)):
+        yield from answers
         return
-    with _errors_of(model):
-        yield from given
+    with _model_errors(model):
+        yield from answers
 
 
 @contextmanager
-def _errors_of(model: str) -> Iterator[None]:
-    """Turns an error in a model's code into a `ModelError` that also has its own type."""
+def _model_errors(model: str) -> Iterator[None]:
+    """Turns an exception in a model's code into a `ModelError` that names the `model` method.
+
+    An `EvalError` passes unchanged. If possible, the new error is also an instance of the original
+    exception's type, so that `except` clauses for that type work; for `SystemExit` it is not.
+    """
     try:
         yield
     except EvalError:
         raise
+    except SystemExit as stop:
+        raise ModelError(
+            f"{model} ended the program (SystemExit: {stop}); a model must return answers or raise "
+            "another exception."
+        ) from stop
     except Exception as error:
-        told = ModelError(f"{model} failed: {type(error).__name__}: {error}")
-        raise also_known_as(told, error) from error
+        named = ModelError(f"{model} failed: {describe_cause(error)}")
+        raise as_original_type(named, error) from error
 
 
 class Lockstep(InProcess):
-    """For processes that hold parts of one model: all ask every request, the first one reports.
+    """Runs one model that is split over several processes (tensor parallelism).
 
-    No request may be left out in one of them because its answer is stored: the others would wait.
+    All processes execute all requests, and only the process of rank 0 reports and collects the
+    answers. Requests with stored answers are executed too: if one process skipped a batch, the
+    others would wait for it forever.
     """
 
     needs_every_request = True
@@ -148,27 +190,40 @@ class Lockstep(InProcess):
     def execute(
         self, kind: str, requests: Iterable[Instance], report: Report | None
     ) -> list[Outcome]:
+        """Executes all requests in every process; only rank 0 reports the outcomes."""
         return super().execute(kind, requests, report if self.collects else None)
 
     def divide(self, requests: Any, obtain: Any) -> list[Outcome] | None:
+        """Returns the outcomes of all `requests` on rank 0, None on the others.
+
+        Every process calls `obtain` with all requests.
+        """
         outcomes = obtain(requests)
         return outcomes if self.collects else None
 
     def gather(self, value: Any) -> list[Any] | None:
+        """Returns `[value]` on rank 0 and None on the others.
+
+        The values of the others are left out: every process has executed the same requests.
+        """
         return [value] if self.collects else None
 
 
-# -- what a model may answer --------------------------------------------------------------------
+# -- checks of answers ------------------------------------------------------------------------
 
 
 def _as_python(answer: Any) -> Any:
-    """An answer with arrays and tensors as the numbers that they hold."""
-    if type(answer) in _PLAIN:
+    """Returns an answer with numpy and torch scalars as Python numbers, and pairs as tuples.
+
+    A pair is a list, a tuple or a one-dimensional array of two items. Any other answer is returned
+    unchanged.
+    """
+    if type(answer) in _PLAIN_TYPES:
         return answer
     if type(answer) is tuple and len(answer) == 2:
         value, greedy = answer
-        plain = type(value) in _PLAIN and type(greedy) in _PLAIN
-        return answer if plain else (_as_python(value), _as_python(greedy))
+        is_plain = type(value) in _PLAIN_TYPES and type(greedy) in _PLAIN_TYPES
+        return answer if is_plain else (_as_python(value), _as_python(greedy))
     if isinstance(answer, list) and len(answer) == 2:
         return _as_python(tuple(answer))
     size = getattr(answer, "ndim", None)
@@ -178,7 +233,7 @@ def _as_python(answer: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number, and not NaN, which would be scored as if the model had answered."""
+    """Returns whether `value` is a real number other than NaN; infinities and bools count."""
     return isinstance(value, Real) and value == value
 
 
@@ -189,19 +244,19 @@ def _plain_pair(answer: Any) -> Any:
     return (float(value), bool(greedy))
 
 
-_PLAIN = (float, str, int, bool, type(None), Failure)
+_PLAIN_TYPES = (float, str, int, bool, type(None), Failure)
 _EXPECTED = {
-    "loglikelihood": "a log-probability and whether it was greedy",
-    "loglikelihood_rolling": "a log-probability",
-    "generate_until": "text",
+    "loglikelihood": "a pair: a log-likelihood (not NaN), and whether greedy decoding gives it",
+    "loglikelihood_rolling": "a log-likelihood (not NaN)",
+    "generate_until": "a string",
 }
-_SHAPES: dict[str, Callable[[Any], bool]] = {
+_IS_VALID: dict[str, Callable[[Any], bool]] = {
     "loglikelihood": lambda a: isinstance(a, (tuple, list)) and len(a) == 2 and _is_number(a[0]),
     "loglikelihood_rolling": _is_number,
     "generate_until": lambda a: isinstance(a, str),
 }
-#: An answer in the types in which a store gives it back.
-_PLAIN_OF: dict[str, Callable[[Any], Any]] = {
+#: Functions that convert an answer to the types that the store returns.
+_TO_STORED_TYPES: dict[str, Callable[[Any], Any]] = {
     "loglikelihood": _plain_pair,
     "loglikelihood_rolling": float,
     "generate_until": lambda a: a,

@@ -1,16 +1,18 @@
-"""Order requests so that shared prefixes are computed once.
+"""Sorts requests and packs them into batches so that shared prefixes are computed once.
 
-Requests to score often begin alike: the four choices of a question, or a thousand questions behind
-one set of solved examples. Sorted by their tokens, requests that begin alike stand together, and a
-run of them packs into one prefix tree in which every distinct prefix has exactly one node. A model
-that lets each node attend to its ancestors alone then computes every request as if it stood by
-itself, and every shared token once.
+Requests to score often share a prefix: the four choices of one question, or a thousand questions
+after the same few-shot examples. After sorting the requests by their tokens, those with a common
+prefix are neighbors. A slice of neighbors is packed into one prefix tree, in which every distinct
+prefix has exactly one node. If the model lets each node attend only to itself and its ancestors,
+every request gets the scores it would get alone, and every shared token is computed once.
 
-A tree is laid out in preorder, so the descendants of node `j` are exactly the nodes from `j` up to
-`end[j]`. That one array is all an attention mask needs (`ancestor_mask`). What neighbouring batches
-share is still computed once: the nodes that the next batch shares with this one are handed on.
+The nodes of a tree are stored in preorder, so the descendants of node `j` are the nodes `j + 1` to
+`end[j] - 1`. The array `end` therefore determines the whole attention mask (`ancestor_mask`).
+Consecutive batches can share a prefix too: a batch keeps the keys and values of the nodes that the
+next batch shares (`Batch.kept_for_next`), and the next batch does not compute them again
+(`Batch.num_cached`).
 
-Nothing here knows about models or text: tokens are integers.
+This module is independent of models and text: tokens are integers.
 """
 
 from __future__ import annotations
@@ -27,50 +29,63 @@ from lm_eval.engine.progress import stage
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-COMPARED = 1 << 20
-"""Tokens that are compared at once, which bounds memory."""
+TOKENS_PER_COMPARISON = 1 << 20
+"""Approximate number of tokens compared in one numpy operation. This limits memory use."""
 
 
 @dataclass(frozen=True)
-class Ordered:
-    """Sequences in the order of their tokens, so that those which begin alike are neighbours.
+class SortedSequences:
+    """Token sequences sorted lexicographically, so that common prefixes are between neighbors.
 
-    There may be millions of tokens, and a device waits for them: they lie in one array, and what is
-    asked of them is asked of all sequences at once.
+    There can be millions of tokens, and the device waits while they are sorted. All tokens are
+    therefore stored in one array, and numpy operations handle all sequences at once.
     """
 
     order: Ints
-    """The sequences' numbers, in order. So are the arrays below."""
+    """The original index of each sequence, in sorted order. All arrays below but `tokens` have this
+    order too."""
     begins: Ints
-    """Where each sequence begins among all tokens; equal ones may be one and the same."""
+    """The index in `tokens` at which each sequence begins. Sequences that are the same Python
+    object share one copy of their tokens."""
     lengths: Ints
+    """The number of tokens of each sequence."""
     scored: Ints
-    """How many of its last positions are to be read off."""
+    """The number of last positions of each sequence whose predictions are scored."""
     common: Ints
-    """How many tokens it shares with the one before it."""
+    """The number of leading tokens that each sequence shares with the sequence before it."""
     tokens: Ints
+    """The tokens of all distinct sequence objects, concatenated."""
 
     @classmethod
     @stage("Planning batches")
     def of(
         cls, sequences: Sequence[Sequence[int]], scored: Sequence[int], *, share: bool = True
-    ) -> Ordered:
-        """Put what a model reads for each request, and how much of its end is scored, in order.
+    ) -> SortedSequences:
+        """Returns the token sequences in sorted order, with the prefixes that neighbors share.
 
-        `share=False` has no sequence share with its neighbour, for comparison.
+        Args:
+            sequences: the tokens that the model reads for each request.
+            scored: for each request, the number of last positions whose predictions are scored.
+            share: False treats all sequences as if they had no common prefix, for comparison.
+
+        Raises:
+            ValueError: if an item of `scored` is less than 1 or more than its sequence's number of
+                tokens, or if there are not as many items as sequences.
         """
-        number: dict[int, int] = {}  # equal requests often come as one and the same object
-        which = [number.setdefault(id(sequence), len(number)) for sequence in sequences]
-        held = {id(sequence): sequence for sequence in sequences}
-        length = np.array([len(sequence) for sequence in held.values()], dtype=np.int64)
-        begin = _begins(length)
-        tokens = np.fromiter(chain.from_iterable(held.values()), np.int64, int(length.sum()))
-        for place, count in zip(which, scored, strict=True):
-            if not 0 < count <= length[place]:
+        # Equal requests are often one and the same list object, whose tokens are stored once.
+        index_by_id: dict[int, int] = {}
+        which = [index_by_id.setdefault(id(sequence), len(index_by_id)) for sequence in sequences]
+        distinct = {id(sequence): sequence for sequence in sequences}
+        length = np.array([len(sequence) for sequence in distinct.values()], dtype=np.int64)
+        begin = _start_offsets(length)
+        tokens = np.fromiter(chain.from_iterable(distinct.values()), np.int64, int(length.sum()))
+        for index, count in zip(which, scored, strict=True):
+            if not 0 < count <= length[index]:
                 raise ValueError(
-                    f"cannot score {count} positions of a sequence of {length[place]} tokens"
+                    f"cannot score {count} positions of a sequence of {length[index]} tokens; the "
+                    "number must be at least 1 and at most that of the tokens"
                 )
-        # Big-endian bytes compare as the numbers they stand for; a prefix comes first.
+        # Big-endian bytes sort like the integers they encode, and a prefix sorts first.
         raw = tokens.astype(">u4").tobytes()
         cuts = zip((4 * begin).tolist(), (4 * (begin + length)).tolist(), strict=True)
         keys = [raw[first:last] for first, last in cuts]
@@ -82,88 +97,105 @@ class Ordered:
 
     @property
     def distinct(self) -> int:
-        """Tokens that are run where every prefix is computed once."""
+        """The number of tokens to compute if every shared prefix is computed once."""
         return int(self.lengths.sum() - self.common.sum())
 
     def padded(self, max_tokens: int, max_requests: int | None = None) -> int:
-        """Tokens that are run where every sequence is a row of its own, equal ones once."""
+        """Returns the number of tokens to compute, padding included, without shared prefixes.
+
+        Each distinct sequence is then one row of a padded batch. `max_tokens` and `max_requests`
+        limit the batches as in `split_rows_into_batches`.
+        """
         lengths = self.lengths
-        again = (self.common[1:] == lengths[1:]) & (lengths[1:] == lengths[:-1])
-        widths = np.sort(np.concatenate([lengths[:1], lengths[1:][~again]]))[::-1]
-        cuts = cut_rows(widths, max_tokens, max_requests)
+        repeated = (self.common[1:] == lengths[1:]) & (lengths[1:] == lengths[:-1])
+        widths = np.sort(np.concatenate([lengths[:1], lengths[1:][~repeated]]))[::-1]
+        cuts = split_rows_into_batches(widths, max_tokens, max_requests)
         return sum(int(widths[first]) * (last - first) for first, last in cuts)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some requests as one packed prefix tree. All arrays over nodes are in preorder."""
+    """Some requests packed as one prefix tree. All arrays over nodes are in preorder."""
 
     requests: Ints
     """The requests of this batch, as indices into the planned sequences, in sorted order."""
     tokens: Ints
     """The token of every node."""
     position: Ints
-    """Depth of every node."""
+    """The depth of every node: the position of its token in the sequence."""
     parent: Ints
-    """The node before every node, or -1 at a root."""
+    """The parent of every node; -1 for a root."""
     end: Ints
-    """One past the last descendant of every node."""
+    """For every node, one more than the index of its last descendant."""
     scored: Ints
     """The nodes whose next-token distributions score the requests, request after request."""
     offsets: Ints
-    """Request `i` of `requests` is scored by `scored[offsets[i]:offsets[i + 1]]`."""
-    given: int = 0
-    """How many nodes, the first ones, were computed with the batch before, which kept them."""
-    kept: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """The nodes of this batch that the next one is given, in their order."""
+    """Request `i` of `requests` is scored by the nodes `scored[offsets[i]:offsets[i + 1]]`."""
+    num_cached: int = 0
+    """The number of leading nodes that the previous batch has computed and kept. They are not
+    computed again."""
+    kept_for_next: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The nodes that the next batch reuses, in ascending order."""
 
     def nodes_of(self, request: int) -> Ints:
-        """The nodes that score the request at place `request` of this batch."""
+        """Returns the nodes whose next-token distributions score `self.requests[request]`.
+
+        There is one per scored token, in text order. The nodes are given as indices of all nodes of
+        the batch, including the `num_cached` first ones.
+        """
         return self.scored[self.offsets[request] : self.offsets[request + 1]]
 
     def path(self, node: int) -> Ints:
-        """The nodes from the root to a node."""
+        """Returns the nodes from the root down to `node`, which is included."""
         return np.append(self.ancestors(node), node)
 
     def ancestors(self, node: int) -> Ints:
-        """The nodes above a node, from the root down."""
-        return _above(self.end, node)
+        """Returns the ancestors of `node`, from the root down, without the node itself."""
+        return _ancestors(self.end, node)
 
 
-def _above(end: Ints, node: int) -> Ints:
+def _ancestors(end: Ints, node: int) -> Ints:
     return np.flatnonzero(end[:node] > node)
 
 
 def ancestor_mask(end: Ints) -> Bools:
-    """Which nodes see which: `mask[i, j]` holds when `j` is `i` or an ancestor of `i`."""
+    """Returns a tree's attention mask: `mask[i, j]` is True if `j` is `i` or an ancestor of `i`.
+
+    `end` is `Batch.end`. The mask has one row and one column per node.
+    """
     node = np.arange(len(end))
     return (node[None, :] <= node[:, None]) & (node[:, None] < end[None, :])
 
 
 def plan(
-    ordered: Ordered, *, max_tokens: int | None = None, max_requests: int | None = None
+    ordered: SortedSequences, *, max_tokens: int | None = None, max_requests: int | None = None
 ) -> Iterator[Batch]:
-    """Cut ordered sequences into batches and pack every batch as a prefix tree.
+    """Yields batches of neighboring sequences, each packed as a prefix tree.
 
-    Batches are packed as they are asked for, so that a device can work on one meanwhile.
+    Each batch is packed only when the caller requests it, so that a device can compute meanwhile.
 
     Args:
-        ordered: the sequences.
-        max_tokens: most nodes to be run in a batch (a longer request stands alone), or no limit.
-        max_requests: most requests in a batch, or no limit.
+        ordered: the sorted sequences.
+        max_tokens: the maximum number of nodes to compute per batch, or None for no limit. A
+            request that exceeds it gets a batch of its own.
+        max_requests: the maximum number of requests per batch, or None for no limit.
     """
-    runs = _cut(ordered, max_tokens, max_requests)
-    for run, following in zip_longest(runs, runs[1:]):
-        batch = _pack(ordered, run.first, run.last)
-        handed_on = 0 if following is None else following.given
-        kept = batch.path(len(batch.tokens) - 1)[:handed_on]
-        yield replace(batch, given=run.given, kept=kept)
+    ranges = _split_into_ranges(ordered, max_tokens, max_requests)
+    for current, following in zip_longest(ranges, ranges[1:]):
+        batch = _pack(ordered, current.first, current.last)
+        reused = 0 if following is None else following.num_cached
+        kept = batch.path(len(batch.tokens) - 1)[:reused]
+        yield replace(batch, num_cached=current.num_cached, kept_for_next=kept)
 
 
-def fill_up(batch: Batch, nodes: int) -> Batch:
-    """The same with so many nodes to be run, those to spare being a text that nobody asks about."""
+def pad_batch(batch: Batch, nodes: int) -> Batch:
+    """Returns the batch with a dummy sequence added, so that it has `nodes` nodes to compute.
+
+    The dummy is not scored. Nodes that the previous batch has computed (`batch.num_cached`) do not
+    count. Raises `ValueError` if the batch already has more than `nodes` nodes to compute.
+    """
     total = len(batch.tokens)
-    spare = nodes - (total - batch.given)
+    spare = nodes - (total - batch.num_cached)
     zeros = np.zeros(spare, dtype=np.int64)
     parent = np.arange(total - 1, total + spare - 1)
     parent[:1] = -1
@@ -176,10 +208,19 @@ def fill_up(batch: Batch, nodes: int) -> Batch:
     )
 
 
-def cut_rows(
+def split_rows_into_batches(
     lengths: Sequence[int] | Ints, max_tokens: int, max_requests: int | None = None
 ) -> list[tuple[int, int]]:
-    """Cut rows, the longest first, into batches: padded, each has at most so many tokens."""
+    """Splits rows into padded batches; returns the range `(first, last)` of rows of each batch.
+
+    `last` is exclusive.
+
+    Args:
+        lengths: the number of tokens of each row, in descending order.
+        max_tokens: the maximum number of tokens per batch, padding included. A single row may
+            exceed it.
+        max_requests: the maximum number of rows per batch, or None for no limit.
+    """
     cuts = []
     first = 0
     while first < len(lengths):
@@ -190,30 +231,36 @@ def cut_rows(
     return cuts
 
 
-def _begins(lengths: Ints) -> Ints:
-    """Where stretches of these lengths begin, laid end to end."""
+def _start_offsets(lengths: Ints) -> Ints:
+    """Returns the index at which each part begins if parts of these lengths are concatenated."""
     return np.cumsum(lengths) - lengths
 
 
-def stretches(begins: Ints, lengths: Ints) -> Ints:
-    """The numbers `begins[i]`, `begins[i] + 1`, … of each stretch, stretch after stretch."""
-    shift = begins - _begins(lengths)
+def concatenated_ranges(begins: Ints, lengths: Ints) -> Ints:
+    """Returns the integers of several ranges, concatenated.
+
+    Range `i` consists of the `lengths[i]` integers from `begins[i]` on.
+    """
+    shift = begins - _start_offsets(lengths)
     return np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(shift, lengths)
 
 
 def _common_prefixes(tokens: Ints, begins: Ints, lengths: Ints) -> Ints:
-    """How many tokens each sequence has in common with the one before it."""
+    """Returns how many leading tokens each sequence shares with the one before it; 0 for the first.
+
+    Sequence `i` consists of the `lengths[i]` tokens of `tokens` from `begins[i]` on.
+    """
     sizes = np.minimum(lengths[:-1], lengths[1:])
     common = sizes.copy()
     different = np.flatnonzero(begins[:-1] != begins[1:])
-    portion = np.cumsum(sizes[different]) // COMPARED
+    portion = np.cumsum(sizes[different]) // TOKENS_PER_COMPARISON
     for pairs in np.split(different, np.flatnonzero(np.diff(portion)) + 1):
         size = sizes[pairs]
-        one = tokens[stretches(begins[pairs], size)]
-        two = tokens[stretches(begins[pairs + 1], size)]
-        unlike = np.flatnonzero(one != two)
-        first = _begins(size)
-        found = np.append(unlike, len(one))[np.searchsorted(unlike, first)]
+        one = tokens[concatenated_ranges(begins[pairs], size)]
+        two = tokens[concatenated_ranges(begins[pairs + 1], size)]
+        mismatches = np.flatnonzero(one != two)
+        first = _start_offsets(size)
+        found = np.append(mismatches, len(one))[np.searchsorted(mismatches, first)]
         common[pairs] = np.minimum(found - first, size)
     whole = np.zeros_like(lengths)
     whole[1:] = common
@@ -221,130 +268,146 @@ def _common_prefixes(tokens: Ints, begins: Ints, lengths: Ints) -> Ints:
 
 
 @dataclass
-class _Run:
-    """Neighbours that become one batch: from `first` up to `last`."""
+class _BatchRange:
+    """The neighboring sequences from `first` up to, not including, `last` that form one batch."""
 
     first: int
     last: int
-    given: int
-    """Tokens taken over from the batch before."""
-    reach: int
-    """Tokens that all its sequences share with that batch."""
+    num_cached: int
+    """The number of tokens whose keys and values are taken over from the previous batch."""
+    shared: int
+    """The number of leading tokens that all its sequences share with the previous batch."""
     nodes: int
-    """Nodes to be run."""
+    """The number of nodes to compute."""
 
 
-def _cut(ordered: Ordered, max_tokens: int | None, max_requests: int | None) -> list[_Run]:
-    """Cut the ordered sequences into runs that keep both limits.
+def _split_into_ranges(
+    ordered: SortedSequences, max_tokens: int | None, max_requests: int | None
+) -> list[_BatchRange]:
+    """Returns the ranges of sorted sequences that form the batches, within both limits.
 
-    Positions to be scored must be run, so a sequence whose scored end lies in what the batch before
-    has computed bounds what is taken over from it.
+    None means no limit. A single sequence may exceed `max_tokens`; it then is a batch of its own.
+    The hidden states of scored positions are needed, so these positions must be computed even if
+    the previous batch contains them. They limit what is taken over from the previous batch.
     """
-    free = ordered.lengths - ordered.scored
-    runs: list[_Run] = []
-    numbers = zip(ordered.lengths.tolist(), ordered.common.tolist(), free.tolist(), strict=True)
-    for i, (length, shared, unscored) in enumerate(numbers):
-        if runs:
-            run = runs[-1]
-            reach = min(run.reach, shared)
-            given = min(run.given, unscored) if unscored < reach else run.given
-            nodes = run.nodes + length - shared + run.given - given
+    unscored_lengths = ordered.lengths - ordered.scored
+    ranges: list[_BatchRange] = []
+    sequences = zip(
+        ordered.lengths.tolist(), ordered.common.tolist(), unscored_lengths.tolist(), strict=True
+    )
+    for i, (length, common, unscored) in enumerate(sequences):
+        if ranges:
+            current = ranges[-1]
+            shared = min(current.shared, common)
+            given = min(current.num_cached, unscored) if unscored < shared else current.num_cached
+            nodes = current.nodes + length - common + current.num_cached - given
             over = max_tokens is not None and nodes > max_tokens
-            full = max_requests is not None and i - run.first >= max_requests
+            full = max_requests is not None and i - current.first >= max_requests
             if not over and not full:
-                runs[-1] = _Run(run.first, i + 1, given, reach, nodes)
+                ranges[-1] = _BatchRange(current.first, i + 1, given, shared, nodes)
                 continue
-        given = min(shared, unscored)
-        runs.append(_Run(i, i + 1, given, shared, length - given))
-    return runs
+        given = min(common, unscored)
+        ranges.append(_BatchRange(i, i + 1, given, common, length - given))
+    return ranges
 
 
-def _pack(ordered: Ordered, first: int, last: int) -> Batch:
-    """Lay out the prefix tree of neighbours `first` up to `last`.
+def _pack(ordered: SortedSequences, first: int, last: int) -> Batch:
+    """Returns the prefix tree of the sorted sequences from `first` up to, not including, `last`.
 
-    Each sequence adds what it does not share with the one before it: its nodes, one after another,
-    hang on an earlier sequence's, its `branch`. (One that adds nothing has no nodes.)
+    A node is one token. Each sequence adds one chain of nodes for the tokens that it does not share
+    with the sequence before it. The chain is attached to the node of the last shared token, which
+    an earlier sequence has added. A sequence that is a prefix of an earlier one adds no nodes.
     """
     lengths, scored = ordered.lengths[first:last], ordered.scored[first:last]
-    known: Ints = np.append(0, ordered.common[first + 1 : last])
-    added = lengths - known
-    base = _begins(added)
+    shared: Ints = np.append(0, ordered.common[first + 1 : last])
+    added = lengths - shared
+    base = _start_offsets(added)
     total = int(added.sum())
-    tokens = ordered.tokens[stretches(ordered.begins[first:last] + known, added)]
-    branch, end = _branches(known, added)
-    hangs = np.flatnonzero((added > 0) & (known > 0))
+    tokens = ordered.tokens[concatenated_ranges(ordered.begins[first:last] + shared, added)]
+    branch, end = _branches(shared, added)
+    attached = np.flatnonzero((added > 0) & (shared > 0))
     parent = np.arange(-1, total - 1)
     parent[base[added > 0]] = -1
-    parent[base[hangs]] = (base - known)[branch[hangs]] + known[hangs] - 1
+    parent[base[attached]] = (base - shared)[branch[attached]] + shared[attached] - 1
     return Batch(
         requests=ordered.order[first:last],
         tokens=tokens,
-        position=stretches(known, added),
+        position=concatenated_ranges(shared, added),
         parent=parent,
         end=end,
-        scored=_scored_nodes(lengths, scored, known, base, branch, end),
+        scored=_scored_nodes(lengths, scored, shared, base, branch, end),
         offsets=np.append(0, np.cumsum(scored)),
     )
 
 
 def _scored_nodes(
-    lengths: Ints, scored: Ints, known: Ints, base: Ints, branch: Ints, end: Ints
+    lengths: Ints, scored: Ints, shared: Ints, base: Ints, branch: Ints, end: Ints
 ) -> Ints:
-    """The nodes of each sequence's last positions: its own, or of what it hangs on."""
+    """Returns the nodes of each sequence's last `scored` positions, sequence after sequence.
+
+    Most of them are nodes that the sequence itself or its branch has added. For the others, the
+    ancestors are looked up. The parameters are the variables of the same names in `_pack`.
+    """
     which = np.repeat(np.arange(len(lengths)), scored)
-    depth = stretches(lengths - scored, scored)
-    owner = np.where(depth < known[which], branch[which], which)
-    nodes: Ints = base[owner] + depth - known[owner]
-    beyond = np.flatnonzero(depth < known[owner])  # even further up, which is rare
-    cuts = np.flatnonzero(np.diff(which[beyond])) + 1
-    for places in np.split(beyond, cuts) if len(beyond) else []:
+    depth = concatenated_ranges(lengths - scored, scored)
+    owner = np.where(depth < shared[which], branch[which], which)
+    nodes: Ints = base[owner] + depth - shared[owner]
+    further_up = np.flatnonzero(depth < shared[owner])  # rare
+    cuts = np.flatnonzero(np.diff(which[further_up])) + 1
+    for places in np.split(further_up, cuts) if len(further_up) else []:
         sequence = which[places[0]]
         above = branch[sequence]
-        hook = int(base[above] + known[sequence] - 1 - known[above])
-        nodes[places] = np.append(_above(end, hook), hook)[depth[places]]
+        attached_to = int(base[above] + shared[sequence] - 1 - shared[above])
+        nodes[places] = np.append(_ancestors(end, attached_to), attached_to)[depth[places]]
     return nodes
 
 
 @dataclass(slots=True)
-class _Held:
-    """A sequence that later ones may hang on: its nodes lie at depths from `depth` to `reach`."""
+class _OpenChain:
+    """A sequence's chain of nodes to which later sequences can still attach theirs."""
 
     sequence: int
     depth: int
+    """The depth of its first node."""
     node: int
-    """The one at `depth`."""
-    reach: int
-    """It shrinks to what later sequences share."""
+    """The index of its first node."""
+    end_depth: int
+    """The depth after its last open node. It decreases to what later sequences share."""
 
 
-def _branches(known: Ints, added: Ints) -> tuple[Ints, Ints]:
-    """For each sequence the one that its nodes hang on, and for each node where its subtree ends.
+def _branches(shared: Ints, added: Ints) -> tuple[Ints, Ints]:
+    """Returns each sequence's branch, and for each node the end of its subtree (`Batch.end`).
 
-    What lies above a sequence's own nodes belongs to earlier ones that know less than it does. So
-    those are held, each with the depth down to which later ones share it, and let go when one comes
-    that knows no more than they; whatever it does not share ends with it.
+    A sequence's branch is the index of the earlier sequence to whose nodes its own nodes are
+    attached; 0 if it shares nothing. The sequences are in sorted order: sequence `i` shares
+    `shared[i]` leading tokens with the one before it and adds `added[i]` nodes.
+
+    The chains that are still open form a stack. A sequence closes the chains that begin at or
+    below the depth it shares, and the part of the next one below that depth. The subtrees of the
+    closed nodes end at the current node. The chain that is then on top is the sequence's branch.
     """
-    branch = np.zeros(len(known), dtype=np.int64)
-    held: list[_Held] = []
-    starts: list[int] = []  # of stretches of nodes whose subtrees end at one place, and that place
+    branch = np.zeros(len(shared), dtype=np.int64)
+    open_chains: list[_OpenChain] = []
+    # Ranges of nodes whose subtrees end at the same node: the first node of each, and that end.
+    starts: list[int] = []
     ends: list[int] = []
     here = 0
-    for i, (shared, count) in enumerate(zip(known.tolist(), added.tolist(), strict=True)):
-        while held and held[-1].depth >= shared:
-            starts.append(held.pop().node)
+    for i, (depth, count) in enumerate(zip(shared.tolist(), added.tolist(), strict=True)):
+        while open_chains and open_chains[-1].depth >= depth:
+            starts.append(open_chains.pop().node)
             ends.append(here)
-        if held:
-            above = held[-1]
+        if open_chains:
+            above = open_chains[-1]
             branch[i] = above.sequence
-            if shared < above.reach:
-                starts.append(above.node + shared - above.depth)
+            if depth < above.end_depth:
+                starts.append(above.node + depth - above.depth)
                 ends.append(here)
-                above.reach = shared
+                above.end_depth = depth
         if count:
-            held.append(_Held(i, shared, here, shared + count))
+            open_chains.append(_OpenChain(i, depth, here, depth + count))
             here += count
-    starts += [above.node for above in held]
-    ends += [here] * len(held)
+    starts += [above.node for above in open_chains]
+    ends += [here] * len(open_chains)
     order = np.argsort(starts)
     cuts = np.append(np.array(starts, dtype=np.int64)[order], here)
     return branch, np.repeat(np.array(ends, dtype=np.int64)[order], np.diff(cuts))

@@ -1,4 +1,4 @@
-"""Show on a terminal what a run is doing; stay silent in a pipe."""
+"""Progress bars and stage names on a terminal; nothing is shown if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Something that can be told how much more is done."""
+    """What `progress` yields: an object whose `update` counts finished units."""
 
-    def update(self, n: int = 1) -> object: ...
+    def update(self, n: int = 1) -> object:
+        """Adds `n` to the number of finished units."""
 
 
 class _Silent:
+    """A `Progress` that shows nothing."""
+
     def update(self, n: int = 1) -> None:
+        """Does nothing."""
         return
 
 
@@ -33,11 +37,21 @@ def progress(
     disable: bool = False,
     tokens: Callable[[], int] | None = None,
 ) -> Iterator[Progress]:
-    """Shows a progress bar over `total` units, drawn only where a person can see it.
+    """Shows a progress bar while the `with` block runs; yields the object to count units with.
 
-    The elapsed time moves from the first second on; rate and time left are added once some units
-    are done. `tokens` returns how many tokens were generated so far (`Usage.tokens_generated`):
-    with it the bar shows tokens per second instead. It is called twice a second.
+    Nothing is drawn if `total` is 0, if stderr is not a terminal, in processes other than rank 0,
+    or with the environment variable `TQDM_DISABLE`; `update` of the yielded object then does
+    nothing. The elapsed time is redrawn twice a second; the rate and the remaining time appear once
+    some units are done.
+
+    Args:
+        total: the number of units.
+        desc: the text in front of the bar.
+        unit: the singular name of a unit, for the rate.
+        disable: if True, nothing is drawn.
+        tokens: returns the number of tokens generated so far (`Usage.tokens_generated`). If given,
+            the bar shows tokens per second instead of units per second, once the number has
+            increased.
     """
     if disable or total == 0 or not _is_visible():
         yield _Silent()
@@ -51,10 +65,12 @@ def progress(
 
 @contextmanager
 def stage(desc: str) -> Iterator[None]:
-    """Names what is being done, with a moving elapsed time, once it has taken a second.
+    """Shows `desc` and the elapsed time on the terminal while the `with` block runs.
 
-    Nothing of it stays on the terminal. A stage or bar that is opened inside takes its place until
-    it ends. Also works as a decorator.
+    The line appears after one second and is removed at the end. A stage or bar that is opened
+    inside the block replaces it until that one ends. Nothing is shown if stderr is not a terminal,
+    in processes other than rank 0, or with the environment variable `TQDM_DISABLE`. Also works as a
+    decorator.
     """
     if not _is_visible():
         yield
@@ -66,8 +82,8 @@ def stage(desc: str) -> Iterator[None]:
 
 
 def _is_visible() -> bool:
-    """Whether a person can see it and wants to; tqdm before 4.66 does not know the variable."""
-    wanted = not os.environ.get("TQDM_DISABLE")
+    """Returns whether this process draws: stderr is a terminal, rank 0, `TQDM_DISABLE` not set."""
+    wanted = not os.environ.get("TQDM_DISABLE")  # tqdm before 4.66 ignores this variable
     return wanted and sys.stderr.isatty() and launched_rank() == 0
 
 

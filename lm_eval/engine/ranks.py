@@ -1,4 +1,4 @@
-"""Processes launched together (`accelerate launch`): each asks a share of the requests."""
+"""The executor for several processes (`accelerate launch`), each with its own copy of the model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval.engine.executor import Obtain, Outcome, WrappingExecutor
 from lm_eval.engine.in_process import InProcess
-from lm_eval.engine.keys import note_digests, prompts_hash
+from lm_eval.engine.keys import prompts_hash, set_digests
 from lm_eval.errors import ModelError
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class LaunchedRanks(WrappingExecutor):
-    """Asks this process's share, a contiguous range; the first process gets all outcomes."""
+    """Data parallelism: each process executes one share of the requests, rank 0 collects all.
+
+    A share is a contiguous range of the requests.
+    """
 
     def __init__(self, lm: LM) -> None:
         super().__init__(InProcess(lm))
@@ -28,19 +31,31 @@ class LaunchedRanks(WrappingExecutor):
         self.sees_every_answer = False
 
     def gather(self, value: Any) -> list[Any] | None:
+        """Returns a list of the `value` of every process on rank 0, None on the others."""
         return self._lm.gather_object(value, dst=0)
 
     def divide(self, requests: Sequence[Instance], obtain: Obtain) -> list[Outcome] | None:
+        """Returns the outcomes of all `requests` on rank 0, None on the others.
+
+        Each process calls `obtain` with its share. If that raises, the process raises the same
+        error once all processes have finished their shares; rank 0 raises a `ModelError` for it.
+        Rank 0 also raises `ModelError` if the processes built different requests.
+        """
         lm = self._lm
-        self._check_alike(requests)
+        self._check_same_requests(requests)
         start, end = (_share_start(requests, lm.rank + i, lm.world_size) for i in (0, 1))
         failure: Exception | None = None
         outcomes: list[Outcome] = []
         try:
             outcomes = obtain(requests[start:end])
-        except Exception as error:  # the others wait for this share, so they must be told
+        except Exception as error:  # the others wait for this share, so the error is gathered too
             failure = error
-            logger.error("process %d: %s (The others finish their shares.)", lm.rank, error)
+            logger.error(
+                "process %d: %s (The run stops when the other processes have finished their shares "
+                "of the requests.)",
+                lm.rank,
+                error,
+            )
         gathered = self.gather((outcomes, failure and str(failure)))
         if failure is not None:
             raise failure
@@ -48,33 +63,41 @@ class LaunchedRanks(WrappingExecutor):
             return None
         if len(gathered) != lm.world_size:
             raise ModelError(
-                f"{type(lm).__name__} says that it runs in {lm.world_size} processes, but its "
-                f"gather_object brought the answers of {len(gathered)}; it must bring them all."
+                f"{type(lm).__name__}.world_size is {lm.world_size} processes, but its "
+                f"gather_object returned the answers of {len(gathered)}; it must return a list "
+                "with one entry per process."
             )
         for rank, (_, problem) in enumerate(gathered):
             if problem:
                 raise ModelError(f"process {rank}: {problem}")
         return [outcome for share, _ in gathered for outcome in share]
 
-    def _check_alike(self, asked: Sequence[Instance]) -> None:
-        """Raises if the processes hold different requests: answers would be mixed up."""
-        note_digests(request for request in asked if request.digest is None)
-        found = self.gather((prompts_hash(asked), len(asked)))
+    def _check_same_requests(self, requests: Sequence[Instance]) -> None:
+        """Raises `ModelError` if the processes built different requests.
+
+        Every process must call it. Each process executes a range of positions, so that answers
+        would be assigned to wrong requests. Only the process that collects raises.
+        """
+        set_digests(request for request in requests if request.digest is None)
+        found = self.gather((prompts_hash(requests), len(requests)))
         if found is not None and len(set(found)) > 1:
-            tasks = ", ".join(sorted({str(request.task_name) for request in asked}))
+            tasks = ", ".join(sorted({str(request.task_name) for request in requests}))
             raise ModelError(
-                f"the processes have made different requests ({tasks}): something in a task "
-                "differs from process to process, such as the order of a set or an unseeded draw. "
-                "Sort it or seed it, start the processes with PYTHONHASHSEED=0, or run one."
+                f"the processes built different requests (tasks: {tasks}). Something in a task "
+                "differs between processes, such as the order of a set or a random draw without a "
+                "seed. Sort the set or seed the draw, set PYTHONHASHSEED=0 for all processes, or "
+                "use only one process."
             )
 
 
-def _share_start(asked: Sequence[Instance], rank: int, processes: int) -> int:
-    """Returns where a process's share begins, without splitting the repeats of a request.
+def _share_start(requests: Sequence[Instance], rank: int, processes: int) -> int:
+    """Returns the position (from 0) of the first request in the share of process `rank`.
 
-    Repeats are numbered by their order, so one process must ask all of them.
+    A share ends where that of `rank + 1` starts; for `rank=processes` the position is
+    `len(requests)`. The repeats of a request are never split over two processes: their store keys
+    contain the number of the repeat, which is counted within a share.
     """
-    place = len(asked) * rank // processes
-    while 0 < place < len(asked) and asked[place] is asked[place - 1]:
-        place -= 1
-    return place
+    start = len(requests) * rank // processes
+    while 0 < start < len(requests) and requests[start] is requests[start - 1]:
+        start -= 1
+    return start

@@ -1,4 +1,4 @@
-"""Requests that are asked several times: expanded for the model, grouped again for scoring."""
+"""Requests with repeats: expanded before they are sent to the model, grouped for scoring."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ if TYPE_CHECKING:
 
 
 def repeated(requests: Sequence[Instance]) -> Sequence[Instance]:
-    """Returns the requests with each one occurring as often as it is asked."""
+    """Returns the requests with each one occurring `Instance.repeats` times in a row.
+
+    `repeats` of None counts as 1. Returns `requests` itself if no request has repeats.
+    """
     if all(request.repeats in (1, None) for request in requests):
         return requests
     return [request for request in requests for _ in range(request.repeats or 1)]
 
 
 def grouped(requests: Iterable[Instance], answers: Iterable[Any]) -> list[list[Any]]:
-    """Returns the list of answers of each request; the inverse of `repeated`."""
+    """Returns one list of answers per request, with one answer per repeat.
+
+    `answers` is in the order of `repeated(requests)` and must not be shorter; surplus answers are
+    ignored.
+    """
     given = iter(answers)
     return [[next(given) for _ in range(request.repeats or 1)] for request in requests]

@@ -1,4 +1,4 @@
-"""Answers that a model reports while it works, passed on by the position of their request."""
+"""Assigns the answers that a model reports while it works to the positions of their requests."""
 
 from __future__ import annotations
 
@@ -13,79 +13,103 @@ from lm_eval.engine.executor import Outcome, Report
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
-#: Seconds until answers that come one by one are passed on.
+#: Seconds for which answers that are reported one by one are collected before they are forwarded.
 REPORT_DELAY = 0.05
 
 
 class ModelReports:
-    """Passes on what a model reports through its cache hook, or yields one after the other.
+    """Forwards the answers of a model to a `Report` callback while the model works.
 
-    Through its hook a model reports `(arguments, answer)`, in any order. The report does not
-    identify the repeat of a request, so the outcomes that `finish` returns may differ.
+    A model reports answers through its cache hook (`add`, `add_batch`), as `(arguments, answer)` in
+    any order, or yields them in the order of the requests (`returned`). A report through the hook
+    does not identify the repeat of a request, so the final outcomes (`finish`) may differ from the
+    forwarded ones.
     """
 
     def __init__(
         self,
         kind: str,
-        asked: Sequence[Instance],
+        requests: Sequence[Instance],
         report: Report,
         *,
-        fits: Callable[[Any], bool],
-        plain: Callable[[Any], Any],
+        is_valid: Callable[[Any], bool],
+        to_stored: Callable[[Any], Any],
     ) -> None:
-        """`fits` tells whether a value is an answer, `plain` brings it into a store's types."""
-        self._kind, self._asked, self._report = kind, asked, report
-        self._fits, self._plain_answer = fits, plain
+        """Prepares for one call of the model.
+
+        Args:
+            kind: the request type.
+            requests: the requests that the model gets.
+            report: called with positions and outcomes.
+            is_valid: returns whether a value is an answer of this type.
+            to_stored: converts an answer to the types that the store returns.
+        """
+        self._kind, self._requests, self._report = kind, requests, report
+        self._is_valid, self._to_stored_answer = is_valid, to_stored
         self._reported: set[int] = set()
         self._buffer: list[tuple[Any, Any]] = []
         self._returned: list[tuple[int, Any]] = []
         self._buffer_lock, self._report_lock = threading.Lock(), threading.Lock()
         self._timer: threading.Timer | None = None
-        self._failure: Exception | None = None
+        self._error: Exception | None = None
 
-    # -- while the model works ------------------------------------------------------------------
+    # -- called while the model works --------------------------------------------------------------
 
     def add(self, kind: str, arguments: Any, answer: Any) -> None:
-        """Takes one answer. Single answers come in bursts: they are passed on together, soon."""
+        """Receives one answer from the cache hook; ignores it if `kind` is another request type.
+
+        Single answers come in bursts; they are forwarded together after `REPORT_DELAY`. Raises the
+        error that occurred if earlier answers could not be forwarded.
+        """
         if kind != self._kind:
             return
-        self._raise_failure()
+        self._raise_error()
         with self._buffer_lock:
             self._buffer.append((arguments, answer))
-            self._soon()
+            self._schedule_flush()
 
     def add_batch(self, kind: str, arguments: Sequence[Any], answers: Sequence[Any]) -> None:
+        """Receives the answers of a batch from the cache hook, and forwards them at once.
+
+        Ignores them if `kind` is another request type.
+        """
         if kind == self._kind:
             with self._report_lock:
-                self._match(arguments, answers)
+                self._forward_matching(arguments, answers)
 
     def returned(self, position: int, outcome: Outcome) -> None:
-        """Takes what the model returns for a request, for models that yield as they go."""
+        """Receives the outcome of the request at `position` from a model that yields answers.
+
+        It is forwarded after `REPORT_DELAY`, unless the model also reports through its cache hook.
+        """
         if position in self._reported or self._buffer:
-            return  # it reports through its hook; `finish` has the last word
+            return  # the model also reports through its hook; `finish` gets the final outcomes
         with self._buffer_lock:
             self._returned.append((position, outcome))
-            self._soon()
+            self._schedule_flush()
 
-    def _soon(self) -> None:
+    def _schedule_flush(self) -> None:
         if self._timer is None:
             self._timer = threading.Timer(REPORT_DELAY, self._flush_in_timer)
             self._timer.daemon = True
             self._timer.start()
 
     def _flush_in_timer(self) -> None:
-        """Flushes; an error is raised in the model's own thread: at its next report, or the end."""
+        """Flushes in the timer's thread, and keeps an error for the model's thread.
+
+        `add` and `finish` raise it there.
+        """
         try:
             self.flush()
         except Exception as error:
-            self._failure = error
+            self._error = error
 
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     def flush(self) -> None:
-        """Passes on the answers that came one by one."""
+        """Forwards the answers that were reported or yielded one by one and are still buffered."""
         with self._report_lock:
             with self._buffer_lock:
                 buffer, self._buffer = self._buffer, []
@@ -94,79 +118,89 @@ class ModelReports:
                     self._timer.cancel()
                     self._timer = None
             if buffer:
-                self._match(*zip(*buffer, strict=True))
-            new = [(p, self._plain(o)) for p, o in returned if p not in self._reported]
+                self._forward_matching(*zip(*buffer, strict=True))
+            new = [(p, self._to_stored(o)) for p, o in returned if p not in self._reported]
             if new:
-                self._pass_on([p for p, _ in new], [o for _, o in new])
+                self._forward([p for p, _ in new], [o for _, o in new])
 
-    # -- which request it was -------------------------------------------------------------------
+    # -- assigning answers to requests -------------------------------------------------------------
 
     @cached_property
     def _waiting(self) -> dict[Any, list[int]]:
-        """Positions by the texts of their requests; made when the first report comes."""
+        """Positions of the requests that no report has answered yet, by the key `_texts`.
+
+        The key is a tuple of the strings among the arguments of a request; equal requests share a
+        list, in which the first position is the last item. Built when the first report arrives.
+        """
         waiting: dict[Any, list[int]] = {}
-        for position in range(len(self._asked) - 1, -1, -1):
-            waiting.setdefault(_texts_of(self._asked[position].args), []).append(position)
+        for position in range(len(self._requests) - 1, -1, -1):
+            waiting.setdefault(_texts(self._requests[position].args), []).append(position)
         return waiting
 
-    def _match(self, arguments: Sequence[Any], answers: Sequence[Any]) -> None:
-        """Ignores answers to requests that are not waiting: a model may ask itself more."""
+    def _forward_matching(self, arguments: Sequence[Any], answers: Sequence[Any]) -> None:
+        """Forwards the answers whose arguments match a waiting request.
+
+        Other answers are ignored: a model may send itself additional requests. So are values that
+        are not answers of this request type.
+        """
         positions, outcomes = [], []
         for one, value in zip(arguments, answers, strict=True):
-            if self._fits(value) or isinstance(value, Failure):
-                position = self._take(one)
+            if self._is_valid(value) or isinstance(value, Failure):
+                position = self._pop_position(one)
                 if position is not None:
                     positions.append(position)
-                    outcomes.append(self._plain(value))
+                    outcomes.append(self._to_stored(value))
         if positions:
-            self._pass_on(positions, outcomes)
+            self._forward(positions, outcomes)
 
-    def _take(self, arguments: Any) -> int | None:
-        """The first waiting request with these arguments.
+    def _pop_position(self, arguments: Any) -> int | None:
+        """Returns the position of the first waiting request with these arguments and removes it.
 
-        A model may have rewritten the generation settings: if no request has just these, the texts
-        decide, unless requests with the same text differ in their settings.
+        Returns None if there is none. The generation settings are compared only if waiting requests
+        with the same strings differ in theirs, because a model may have rewritten them.
         """
-        waiting = self._waiting.get(_texts_of(arguments))
+        waiting = self._waiting.get(_texts(arguments))
         if not waiting:
             return None
-        last = self._asked[waiting[-1]]
-        if all(self._asked[p] is last or self._asked[p].args == last.args for p in waiting):
+        last = self._requests[waiting[-1]]
+        if all(self._requests[p] is last or self._requests[p].args == last.args for p in waiting):
             return waiting.pop()
         given = tuple(arguments) if isinstance(arguments, (tuple, list)) else (arguments,)
         for place in range(len(waiting) - 1, -1, -1):
-            if self._asked[waiting[place]].args == given:
+            if self._requests[waiting[place]].args == given:
                 return waiting.pop(place)
         return None
 
-    def _pass_on(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+    def _forward(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         self._report(positions, outcomes)
         self._reported.update(positions)
 
-    def _plain(self, outcome: Outcome) -> Outcome:
-        return outcome if isinstance(outcome, Failure) else self._plain_answer(outcome)
+    def _to_stored(self, outcome: Outcome) -> Outcome:
+        return outcome if isinstance(outcome, Failure) else self._to_stored_answer(outcome)
 
-    # -- when it has returned -------------------------------------------------------------------
+    # -- called when the model has returned --------------------------------------------------------
 
     def finish(self, returned: Sequence[Outcome]) -> list[Outcome]:
-        """Returns the model's outcomes in the types in which a store gives them back.
+        """Returns the model's outcomes, one per request, in the types that the store returns.
 
-        So scores are the same whether answers come from the model or from the store. Raises if
-        answers could not be passed on.
+        Scores are then the same whether answers come from the model or from the store. Of a
+        request's repeats, the failed ones are moved behind the others. Raises the error that
+        occurred if buffered answers could not be forwarded.
         """
-        self._raise_failure()
-        return self._failures_last([self._plain(value) for value in returned])
+        self._raise_error()
+        return self._failures_last([self._to_stored(value) for value in returned])
 
     def _failures_last(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Moves the failures among the repeats of a request behind its answers.
+        """Returns `outcomes` with the failures among a request's repeats moved behind its answers.
 
-        Models count on it that the repeats which are left are the last ones, when they go on.
+        A resumed run executes only the failed repeats, and models rely on those being the last
+        ones.
         """
         if not any(isinstance(outcome, Failure) for outcome in outcomes):
             return outcomes
         start = 0
         for end in range(1, len(outcomes) + 1):
-            if end == len(outcomes) or self._asked[end] is not self._asked[start]:
+            if end == len(outcomes) or self._requests[end] is not self._requests[start]:
                 outcomes[start:end] = sorted(
                     outcomes[start:end], key=lambda outcome: isinstance(outcome, Failure)
                 )
@@ -174,7 +208,10 @@ class ModelReports:
         return outcomes
 
 
-def _texts_of(arguments: Any) -> Any:
-    """What a model's report is recognised by: the texts, since it may rewrite the settings."""
+def _texts(arguments: Any) -> Any:
+    """Returns a tuple of the strings among a request's arguments, to match a report to a request.
+
+    Generation settings are left out, because a model may rewrite them.
+    """
     parts = arguments if isinstance(arguments, (tuple, list)) else (arguments,)
     return tuple(part for part in parts if isinstance(part, str))

@@ -1,4 +1,4 @@
-"""How long each stage of a run takes, and its name on the terminal meanwhile."""
+"""Measures the duration of each stage of a run and shows the current stage on the terminal."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from contextlib import contextmanager
 
 from lm_eval.engine.progress import stage
 
+#: The text that is shown on the terminal for each stage.
 SHOWN_AS = {
     "load_tasks": "Loading tasks",
     "load_model": "Loading the model",
     "build_requests": "Building requests",
-    "answer": "Asking the model",
+    "answer": "Running the model",
     "score": "Scoring answers",
 }
 
 
 class Stages:
-    """Seconds by stage; a stage that is entered again goes on counting.
+    """A stopwatch for the stages of a run: `with stages("score"): ...`.
 
-    On a terminal, a stage that takes more than a second is named there (`progress.stage`).
+    `seconds` holds the time spent in each stage by its name, summed if a stage is entered again.
+    The names of stages that take more than a second are shown on a terminal (`progress.stage`).
     """
 
     def __init__(self) -> None:
@@ -28,6 +30,10 @@ class Stages:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
+        """Adds the duration of the `with` block to `seconds[name]`, also if the block raises.
+
+        On a terminal the stage is shown by its text in `SHOWN_AS`, or by `name` if it has none.
+        """
         start = time.perf_counter()
         try:
             with stage(SHOWN_AS.get(name, name)):

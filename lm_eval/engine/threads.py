@@ -1,4 +1,4 @@
-"""How many threads numpy computes with."""
+"""Limits the number of threads that numpy computes with."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from pathlib import Path
 import numpy as np
 
 USER_SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-"""Variables by which a user sets the number of threads; then nothing is limited."""
+"""Environment variables that set the number of threads. If one is set, no limit is applied."""
 
-_LIMIT_HELD = threading.RLock()
-"""Held by the thread whose evaluation has set the limit, which is the process's."""
+_LIMIT_LOCK = threading.RLock()
+"""Held by the thread whose evaluation has set the limit. The limit applies to the process."""
 
 
 @contextmanager
 def numpy_on_one_thread() -> Iterator[None]:
-    """Limits numpy's BLAS library to one thread, and restores the number afterwards.
+    """Limits numpy's BLAS library to one thread inside the `with` block.
 
-    The products of an evaluation are small: more threads make them a tenth faster on an idle
-    machine, and many times slower on a busy one, where threads wait for one another. A number
-    that the user has set in the environment is kept. Torch's threads are never limited.
+    The matrix products of an evaluation are small. More threads make them 10% faster on an idle
+    machine, but many times slower on a busy one, where threads wait for each other. No limit is
+    applied if the user has set the number of threads (`USER_SETTINGS`). Torch's threads are never
+    limited.
 
-    Of evaluations side by side in several threads, the first sets the limit and restores the
-    number; the others do neither, or a number could be restored that was already the limit. Also
-    works as a decorator.
+    If several threads evaluate at the same time, only the first one sets the limit, and restores
+    the previous number when its own block ends. Otherwise a later thread could "restore" the limit
+    itself. Also works as a decorator.
     """
     user_set = any(os.environ.get(name) for name in USER_SETTINGS)
-    if user_set or not _LIMIT_HELD.acquire(blocking=False):
+    if user_set or not _LIMIT_LOCK.acquire(blocking=False):
         yield
         return
     try:
@@ -39,17 +40,18 @@ def numpy_on_one_thread() -> Iterator[None]:
 
         blas = ThreadpoolController().select(user_api="blas")
         paths = [library["filepath"] for library in blas.info()]
-        ours = blas.select(filepath=[path for path in paths if _used_by_numpy_alone(path)])
-        with ours.limit(limits=1):
+        numpy_blas = blas.select(filepath=[path for path in paths if _is_used_by_numpy_only(path)])
+        with numpy_blas.limit(limits=1):
             yield
     finally:
-        _LIMIT_HELD.release()
+        _LIMIT_LOCK.release()
 
 
-def _used_by_numpy_alone(library: str) -> bool:
-    """Whether a BLAS library came with numpy, or is the system's and torch is not loaded.
+def _is_used_by_numpy_only(library: str) -> bool:
+    """Returns whether limiting the BLAS library at this path affects numpy but not torch.
 
-    Conda and Linux distributions install one BLAS for all packages, torch included.
+    True if the library was installed with numpy, or if it is the system's and torch is not loaded:
+    conda and Linux distributions install one BLAS for all packages, including torch.
     """
     path, package = Path(library).resolve(), Path(np.__file__).resolve().parent
     if package in path.parents or package.with_name("numpy.libs") in path.parents:

@@ -1,4 +1,10 @@
-"""Answers become clean answers: extraction, selection, transformation, in named pipelines."""
+"""Filters that clean up model answers before scoring, and the functions that build pipelines.
+
+A pipeline is a named list of filter steps. The steps are in `extraction` (find the answer in a
+text), `selection` (choose among repeated answers), `transformation` (rewrite each answer),
+`thinking` (remove reasoning text) and `custom` (call a function from a task folder). The base class
+that every filter implements is `lm_eval.api.filter.Filter`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +31,26 @@ __all__ = [
 def build_filter_ensemble(
     filter_name: str, components: Iterable[tuple[Any, Mapping[str, Any] | None]]
 ) -> FilterEnsemble:
-    """A pipeline from `(filter, its arguments)` steps; arguments may also stand under `kwargs`."""
+    """Returns a filter pipeline called `filter_name`.
+
+    Every filter is constructed once here to check its arguments, so that a mistake is reported
+    before the model runs.
+
+    Args:
+        filter_name: the name under which the pipeline's answers and scores are reported.
+        components: the steps in order, each as `(filter, arguments)`. `filter` is a registered
+            name, a `Filter` class or a function that returns a `Filter`. `arguments` is a mapping
+            of its keyword arguments, or None. A mapping under the key `kwargs` is merged into them.
+
+    Raises:
+        UnknownNameError: a filter name is not registered.
+        ConfigError: a filter does not accept its arguments.
+
+    Example::
+
+        number = ("regex", {"regex_pattern": "([0-9]+)"})
+        build_filter_ensemble("first_number", [number, ("take_first", None)])
+    """
     return FilterEnsemble(
         name=filter_name,
         filters=[_step(filter_name, step, dict(kwargs or {})) for step, kwargs in components],
@@ -33,18 +58,30 @@ def build_filter_ensemble(
 
 
 def _step(pipeline: str, step: Any, arguments: dict[str, Any]) -> Any:
+    """Returns a function without parameters that constructs the filter `step`.
+
+    Raises `ConfigError` if the filter does not accept `arguments`, and `UnknownNameError` if there
+    is no filter of this name. `pipeline` is the name of the pipeline, for the message.
+    """
     make = get_filter(step)
     if isinstance(arguments.get("kwargs"), dict):
         arguments |= arguments.pop("kwargs")
     try:
-        make(**arguments)  # once now, so that a mistake costs no model time
+        make(**arguments)  # Check the arguments now, before the model spends any time.
     except (TypeError, ConfigError) as error:
-        raise ConfigError(f"filter {step!r} of pipeline {pipeline!r}: {error}") from error
+        raise ConfigError(
+            f"filter {step!r} of pipeline {pipeline!r} does not accept its arguments: {error}"
+        ) from error
     return partial(make, **arguments)
 
 
 def build_pipelines(filter_list: Iterable[Any] | None) -> list[FilterEnsemble]:
-    """The pipelines of a task file; without any, the first answer as it is."""
+    """Returns the filter pipelines of a task, given the `filter_list` of its task file.
+
+    If `filter_list` is None, returns one pipeline called "none" that takes the first answer
+    unchanged. Raises `ConfigError` if an entry is malformed, two pipelines have the same name, or a
+    filter does not accept its arguments, and `UnknownNameError` if a filter is not registered.
+    """
     if filter_list is None:
         return [build_filter_ensemble("none", [("take_first", None)])]
     pipelines: list[FilterEnsemble] = []
@@ -57,10 +94,12 @@ def build_pipelines(filter_list: Iterable[Any] | None) -> list[FilterEnsemble]:
             ]
         except (KeyError, TypeError) as error:
             raise ConfigError(
-                "filter_list: each entry needs a `name` and a list `filter` of steps with a "
-                f"`function`; this one has not: {pipeline!r}."
+                "filter_list: each entry needs a `name` and a list `filter`, each step of which "
+                f"needs a `function`; this entry does not have them: {pipeline!r}."
             ) from error
         if any(other.name == name for other in pipelines):
-            raise ConfigError(f"filter_list: two pipelines are called {name!r}.")
+            raise ConfigError(
+                f"filter_list: two pipelines are called {name!r}; give each a different name."
+            )
         pipelines.append(build_filter_ensemble(name, parts))
     return pipelines

@@ -1,6 +1,7 @@
-"""Where results go besides files: Weights & Biases, Trackio, the Hugging Face hub.
+"""Logs results to experiment trackers: Weights & Biases, Trackio and the Hugging Face Hub.
 
-Names of what is logged are the published ones, so dashboards made for it go on working.
+Everything is logged under the same names as in the published harness, so that existing dashboards
+continue to work.
 """
 
 from lm_eval.loggers.evaluation_tracker import EvaluationTracker

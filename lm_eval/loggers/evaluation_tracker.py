@@ -1,4 +1,4 @@
-"""Results and samples to files and to data sets on the Hugging Face hub."""
+"""Writes results and samples to files and pushes them to dataset repositories on the hub."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class GeneralConfigTracker:
-    """What the results say of the model."""
+    """The model and prompt settings of the run, as attributes that the published harness has."""
 
     model_source: str | None = None
     model_name: str = "model"
@@ -35,6 +35,10 @@ class GeneralConfigTracker:
         chat_template: str | None = None,
         fewshot_as_multiturn: bool = False,
     ) -> None:
+        """Sets the attributes. The model is named after its weights, or else `model_source`.
+
+        Its weights are the path or hub name in `model_args` (`pretrained`, `peft`, …).
+        """
         given = parse_arguments(model_args) if isinstance(model_args, str) else model_args
         self.model_source = model_source
         self.model_name = name_of_weights(given) or model_source
@@ -43,14 +47,29 @@ class GeneralConfigTracker:
         self.fewshot_as_multiturn = fewshot_as_multiturn
 
     def set_model_name(self, name: str) -> None:
+        """Sets the model name, which names the folder in the repositories."""
         self.model_name = name
 
 
 class EvaluationTracker:
-    """Writes results and samples under `output_path`, and to the hub where that is asked for.
+    """Writes results and samples under `output_path` and optionally pushes them to the hub.
 
-    Results go to `<org>/<results_repo_name>`, samples to `<org>/<details_repo_name>`, with
-    `-private` behind the name unless `public_repo` is set.
+    Args:
+        output_path: where files are written, as for `lm_eval.results.files.save`; None for nowhere.
+        hub_results_org: user or organization on the hub; by default, the owner of `token`.
+        hub_repo_name: repository for results and samples. Overrides the next two arguments.
+        details_repo_name: repository for samples; by default, `lm-eval-results`.
+        results_repo_name: repository for results; by default, the one for samples.
+        push_results_to_hub: push results files.
+        push_samples_to_hub: push sample logs.
+        public_repo: create public repositories. Otherwise they are private, and `-private` is
+            appended to their names.
+        token: access token for the hub; required for pushing.
+        leaderboard_url: a link for the dataset card.
+        point_of_contact: a contact for the dataset card.
+        gated: users must request access to the repositories.
+
+    Raises `ConfigError` if something is to be pushed and there is no token.
     """
 
     def __init__(
@@ -77,12 +96,12 @@ class EvaluationTracker:
         self.gated_repo = gated
         self.api: Any = None
         self._saved: Path | None = None
-        """The results that were written without samples, last."""
+        """The last results file, if it was written without samples."""
         if push_results_to_hub or push_samples_to_hub:
             if not token:
                 raise ConfigError(
-                    "hf_hub_log_args: pushing to the hub needs a token: set HF_TOKEN, or give "
-                    "token=… ."
+                    "hf_hub_log_args: pushing to the hub needs a token: set the environment "
+                    "variable HF_TOKEN, or add token=… to the arguments."
                 )
             from huggingface_hub import HfApi
 
@@ -94,14 +113,19 @@ class EvaluationTracker:
         self.details_repo = f"{hub_results_org}/{details}{ending}"
         self.results_repo = f"{hub_results_org}/{results}{ending}"
 
-    # -- the published calls: results first, then the samples of each task ----------------------
+    # -- methods of the published harness: first the results, then the samples of each task ------
 
     def save_results_aggregated(
         self, results: dict[str, Any], samples: Mapping[str, Any] | None = None
     ) -> Path | None:
-        """Write results and samples, and push what is to be pushed."""
+        """Writes results and samples to files and pushes them to the hub if so configured.
+
+        Returns the path of the results file, or None if no `output_path` is set. `samples` are the
+        samples by task; without them, only the results are written, and `save_results_samples` can
+        follow. Raises `OutputError` if writing or pushing fails.
+        """
         if not self.output_path:
-            logger.info("no output_path: results are not saved.")
+            logger.info("Results are not saved, because no output_path is set.")
             return None
         name = self.general_config_tracker.model_name
         written = save(results, self.output_path, name, samples)
@@ -110,7 +134,11 @@ class EvaluationTracker:
         return written
 
     def save_results_samples(self, task_name: str, samples: Sequence[Mapping[str, Any]]) -> None:
-        """Write a task's samples beside the results, unless they were written with them."""
+        """Writes a task's sample log beside the last results file, and pushes it if configured.
+
+        Does nothing if `save_results_aggregated` was not called, or already wrote the samples.
+        Raises `OutputError` if pushing fails.
+        """
         if self._saved is not None:
             stamp = self._saved.stem.rpartition("_")[2]
             file = save_samples(self._saved.parent, task_name, stamp, samples)
@@ -119,7 +147,12 @@ class EvaluationTracker:
                 self._upload_samples([file], model)
 
     def recreate_metadata_card(self) -> None:
-        """Let the data viewer of the hub find the latest results and samples."""
+        """Uploads a dataset card (README.md) to the hub repositories for results and for samples.
+
+        Skips a repository if pushing to it is disabled; if both are the same one,
+        `push_samples_to_hub` decides. The card tells the dataset viewer the latest results and
+        sample files of every model and task.
+        """
         from huggingface_hub import DatasetCard, DatasetCardData
 
         repositories = {self.results_repo: self.push_results_to_hub}
@@ -144,7 +177,12 @@ class EvaluationTracker:
             )
 
     def push(self, results: Path, with_samples: bool, model: str) -> None:
-        """Push a results file, and the samples written with it."""
+        """Pushes a results file and the sample logs beside it, as configured.
+
+        `with_samples` is whether sample logs were written, and `model` is the model's name, which
+        names the folder in the repositories. Does nothing if no push is configured. Raises
+        `OutputError` if pushing fails.
+        """
         self.general_config_tracker.set_model_name(model)
         stamp = results.stem.rpartition("_")[2]
         folder = sanitize_model_name(model)
@@ -159,6 +197,10 @@ class EvaluationTracker:
         self._upload(self.details_repo, logs, folder, f"Samples of {model}")
 
     def _upload(self, repository: str, files: Sequence[Path], folder: str, message: str) -> None:
+        """Commits `files` to `folder` of a dataset repository, which is created if missing.
+
+        `message` is the commit message. Raises `OutputError` if anything fails.
+        """
         from huggingface_hub import CommitOperationAdd
 
         try:
@@ -175,13 +217,18 @@ class EvaluationTracker:
             )
         except Exception as error:
             raise OutputError(
-                f"{repository}: could not be pushed to ({error}). The files are in "
-                f"{files[0].parent if files else self.output_path}."
+                f"{repository}: could not push to this repository ({error}). The files are saved "
+                f"in {files[0].parent if files else self.output_path}."
             ) from error
 
 
 def _configs(files: Sequence[str]) -> list[dict[str, Any]]:
-    """By model and task, the latest file."""
+    """Returns the `configs` of a dataset card: for each model and task, its latest file.
+
+    `files` are the paths in the repository, `<model>/<kind>_<time>.<extension>`, where `<kind>` is
+    `results` or `samples_<task>`; files that are in no folder, or have no underscore, are ignored.
+    The name of a config is `<model>__results` or `<model>__<task>`.
+    """
     latest: dict[str, str] = {}
     for file in sorted(files):
         folder, _, name = file.rpartition("/")

@@ -1,4 +1,4 @@
-"""Results and samples to Trackio, which keeps them on this machine."""
+"""Logs results and samples to Trackio, which stores them on this machine."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lm_eval.errors import ConfigError
-from lm_eval.loggers.shapes import flat, missing, prompt_and_answer
+from lm_eval.loggers.tracker_formats import (
+    flatten_rows,
+    missing_package_error,
+    prompt_and_answer,
+)
+from lm_eval.results.samples import without_samples
 
 PROJECT = "lm-eval-harness"
 
 
 class TrackioLogger:
-    """Opens a run with `init_args`; `step` among them is the step everything is logged under."""
+    """Logs an evaluation to a new Trackio run.
+
+    `init_args` are passed to `trackio.init`, except `step`, the step under which everything is
+    logged. Raises `ConfigError` if Trackio is not installed or the run cannot be opened. Call
+    `post_init`, `log_eval_result`, `log_eval_samples` and `finish` in this order.
+    """
 
     def __init__(self, init_args: dict[str, Any] | None = None) -> None:
         try:
             import trackio
         except ImportError as error:
-            raise missing("trackio", "trackio") from error
+            raise missing_package_error("trackio", "trackio") from error
         self._trackio = trackio
         arguments = {"project": PROJECT, **(init_args or {})}
         self.step = arguments.pop("step", None)
@@ -26,34 +36,40 @@ class TrackioLogger:
             self.run = trackio.init(**arguments)
         except Exception as error:
             raise ConfigError(
-                f"trackio_args: no run could be opened with {arguments}: {error}"
+                f"trackio_args: could not open a Trackio run with {arguments}: {error}. Correct "
+                "the arguments, or remove the option."
             ) from error
         self.results: dict[str, Any] = {}
 
     def post_init(self, results: Mapping[str, Any]) -> None:
-        """Take the results that the following calls are about."""
-        self.results = {k: v for k, v in results.items() if k != "samples"}
+        """Sets the results, without their samples, that the following calls log."""
+        self.results = without_samples(results)
 
     def log_eval_result(self) -> None:
-        """Every score as a number."""
+        """Logs the configuration and every numeric value of the results; text is left out."""
         self._trackio.config.update(
             {
                 "task_configs": self.results.get("configs", {}),
                 "cli_configs": self.results.get("config", {}),
             }
         )
-        numbers = {k: v for k, v in flat(self.results).items() if isinstance(v, (int, float))}
+        numbers = {
+            k: v for k, v in flatten_rows(self.results).items() if isinstance(v, (int, float))
+        }
         if numbers:
             self._trackio.log(numbers, step=self.step)
 
     def log_eval_samples(self, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Every sample as a conversation of two turns, with its scores beside it."""
+        """Logs every sample as a trace of two chat messages, with its scores as metadata.
+
+        `samples` are the samples by task.
+        """
         for task, logged in samples.items():
             config = self.results.get("configs", {}).get(task, {})
             kind = config.get("output_type", "generate_until")
             for sample in logged:
-                prompt, given = prompt_and_answer(sample, kind)
-                about = {
+                prompt, answer = prompt_and_answer(sample, kind)
+                metadata = {
                     "task": task,
                     "doc_id": sample["doc_id"],
                     "target": sample["target"],
@@ -63,10 +79,11 @@ class TrackioLogger:
                 }
                 turns = [
                     {"role": "user", "content": prompt},
-                    {"role": "assistant", "content": given},
+                    {"role": "assistant", "content": answer},
                 ]
-                trace = self._trackio.Trace(messages=turns, metadata=about)
+                trace = self._trackio.Trace(messages=turns, metadata=metadata)
                 self._trackio.log({f"{task}/sample": trace}, step=self.step)
 
     def finish(self) -> None:
+        """Closes the run."""
         self._trackio.finish()

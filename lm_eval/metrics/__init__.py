@@ -1,4 +1,9 @@
-"""Clean answers become scores: per document, then aggregated over documents."""
+"""Metrics: from filtered answers to one score per document, and from these to one number per task.
+
+A metric computes a value per answer, a reduction combines the values of repeated answers to one
+document, and an aggregation combines the values of all documents. Importing this package registers
+the built-in ones.
+"""
 
 from __future__ import annotations
 

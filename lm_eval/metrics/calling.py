@@ -1,11 +1,17 @@
-"""How a metric function wants to be called.
+"""Finds out with which arguments a metric function expects to be called.
 
-Three conventions are in use. Published task folders take lists of one,
-`fn(references=[gold], predictions=[answer])`, as Hugging Face's `evaluate` does; the document on
-custom metrics takes the values themselves, `fn(references=gold, predictions=answer)`; the oldest
-take one pair. The signature tells the last from the others. Between the first two the function's
-own text decides: one that asks of an argument what no list can do (`predictions.strip()`,
-`float(references)`) means the values; any other gets lists.
+Three calling conventions are in use:
+
+- Lists with one element, `fn(references=[gold], predictions=[answer])`: published task folders and
+  Hugging Face's `evaluate`.
+- Plain values, `fn(references=gold, predictions=answer)`: functions written after the published
+  guide to custom metrics.
+- One pair, `fn([gold, answer])`: the oldest functions.
+
+Functions without parameters `references` and `predictions` get a pair. To decide between the first
+two, the function's source code is inspected: if it uses an argument in a way that a list does not
+support, such as `predictions.strip()` or `float(references)`, it gets plain values. All other
+functions get lists.
 """
 
 from __future__ import annotations
@@ -19,15 +25,17 @@ from typing import Any
 
 ARGUMENTS = ("references", "predictions")
 
-_OF_ONE_VALUE = {"float", "int", "complex", "Decimal", "Fraction"}
-_OF_MANY = {
+#: Functions that accept a single value, but not a list.
+_SINGLE_VALUE_FUNCTIONS = {"float", "int", "complex", "Decimal", "Fraction"}
+#: Functions whose argument is usually a list.
+_LIST_FUNCTIONS = {
     *("zip", "enumerate", "len", "list", "tuple", "set", "sorted", "map", "filter", "iter", "next"),
     *("sum", "min", "max", "any", "all", "isinstance"),
 }
 
 
 class Convention(Enum):
-    """What a metric function is given."""
+    """The arguments with which a metric function is called."""
 
     LISTS = "references=[gold], predictions=[answer]"
     VALUES = "references=gold, predictions=answer"
@@ -35,7 +43,11 @@ class Convention(Enum):
 
 
 def convention_of(function: Callable[..., Any]) -> Convention:
-    """How to call a function; what cannot be looked into gets lists."""
+    """Returns the calling convention of a metric function.
+
+    A function whose signature or source code is not available gets lists, unless its signature
+    shows that it takes a pair.
+    """
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -43,20 +55,24 @@ def convention_of(function: Callable[..., Any]) -> Convention:
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if not any_keyword and not set(ARGUMENTS) <= parameters.keys():
         return Convention.PAIR
-    return Convention.VALUES if _means_values(function) else Convention.LISTS
+    return Convention.VALUES if _expects_values(function) else Convention.LISTS
 
 
-def _means_values(function: Callable[..., Any]) -> bool:
+def _expects_values(function: Callable[..., Any]) -> bool:
+    """Returns whether the source code uses the arguments as single values, and never as lists.
+
+    Returns False if there is no source code.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError, ValueError):
         return False
-    uses = [use for node in ast.walk(tree) for use in _uses(node)]
-    return "one" in uses and "many" not in uses
+    usages = [usage for node in ast.walk(tree) for usage in _usage(node)]
+    return "one" in usages and "many" not in usages
 
 
-def _uses(node: ast.AST) -> Iterator[str]:
-    """Whether a place in the code treats an argument as `one` value or as `many`."""
+def _usage(node: ast.AST) -> Iterator[str]:
+    """Yields "one" if a syntax node uses an argument as a single value, "many" if as a list."""
     if (
         (isinstance(node, (ast.Subscript, ast.Starred)) and _is_argument(node.value))
         or (isinstance(node, (ast.For, ast.comprehension)) and _is_argument(node.iter))
@@ -70,14 +86,19 @@ def _uses(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.Attribute) and _is_argument(node.value):
         yield "many" if hasattr(list, node.attr) else "one"
     elif isinstance(node, ast.Call) and any(map(_is_argument, node.args)):
-        yield from _use_of_call(node.func)
+        yield from _usage_by_call(node.func)
 
 
-def _use_of_call(called: ast.expr) -> Iterator[str]:
+def _usage_by_call(called: ast.expr) -> Iterator[str]:
+    """Yields "one" or "many" if calling the function `called` shows what its argument is.
+
+    `float` and `re` functions take one value, `len`, `zip` and numpy functions many. Yields nothing
+    for other functions.
+    """
     if isinstance(called, ast.Name):
-        if called.id in _OF_MANY:
+        if called.id in _LIST_FUNCTIONS:
             yield "many"
-        elif called.id in _OF_ONE_VALUE:
+        elif called.id in _SINGLE_VALUE_FUNCTIONS:
             yield "one"
     elif isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
         if called.value.id == "re":

@@ -1,4 +1,4 @@
-"""The metrics one task reports: its `metric_list`, or what its output type goes by."""
+"""Chooses the metrics of a task: those of its `metric_list`, or the defaults of its output type."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from lm_eval.metrics.metric import Metric
 from lm_eval.metrics.reductions import find_reduction, take_first
 from lm_eval.metrics.translation import CORPUS_METRICS, require_sacrebleu
 
-#: Keys of a `metric_list` entry that are not arguments of the metric itself.
-_OWN_KEYS = ("metric", "aggregation", "higher_is_better", "hf_evaluate", "reduction")
+#: Keys of a `metric_list` entry that are not passed to the metric function as arguments.
+_RESERVED_KEYS = ("metric", "aggregation", "higher_is_better", "hf_evaluate", "reduction")
 
-#: Aggregations that need numbers, and can make nothing of a pair of texts.
-_OF_NUMBERS = (
+#: Aggregations that need numeric items. They cannot aggregate pairs of strings.
+_NUMERIC_AGGREGATIONS = (
     *(aggregations.mean, aggregations.nanmean, aggregations.median, aggregations.perplexity),
     *(aggregations.weighted_perplexity, aggregations.bits_per_byte, aggregations.brier_score),
     *(aggregations.likelihood, aggregations.acc_all),
@@ -42,28 +42,51 @@ _OF_NUMBERS = (
 
 @dataclass
 class ChosenMetrics:
-    """A task's metrics by name, with the aggregation and direction of every value they give."""
+    """The metrics of a task, with the aggregation and direction of every value they return.
 
+    A metric that returns a mapping reports several values, so `aggregations` and `higher_is_better`
+    may have more keys than `metrics`.
+    """
+
+    #: The metrics by name.
     metrics: dict[str, Metric[Any, Any]] = field(default_factory=dict)
+    #: The aggregation of each reported value.
     aggregations: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    #: Whether a higher value is better, for each reported value; None if unknown.
     higher_is_better: dict[str, Any] = field(default_factory=dict)
 
     def add(self, metric: Metric[Any, Any]) -> None:
+        """Adds a metric, with its aggregation and direction; replaces one of the same name."""
         self.metrics[metric.name] = metric
         self.aggregations[metric.name] = metric.aggregation
         self.higher_is_better[metric.name] = metric.higher_is_better
 
-    def adopt(self, metric: str, values: Mapping[str, Any]) -> None:
-        """Give values that a metric named itself (`pass@1`) that metric's aggregation."""
+    def register_values(self, metric: str, values: Mapping[str, Any]) -> None:
+        """Sets the aggregation and direction of values that a metric returned in a mapping.
+
+        The values have names that the metric chose, such as `pass@1`. They get the aggregation and
+        direction of `metric`, the metric's name. Names that already have an aggregation keep it.
+        """
         for name in values:
             self.aggregations.setdefault(name, self.aggregations[metric])
             self.higher_is_better.setdefault(name, self.higher_is_better[metric])
 
 
 def choose_metrics(config: TaskConfig, entries: Any = None) -> ChosenMetrics:
-    """Look up everything the task reports, now, so that a misspelt name costs no model time.
+    """Returns the metrics that a task reports, given its configuration.
 
-    `entries` are a pipeline's own, where it has some.
+    Names are looked up before the model runs, so that a misspelled one is reported at once.
+
+    Args:
+        config: the task's configuration.
+        entries: the `metric_list` of one filter pipeline. None means the task's `metric_list` or,
+            if it has none, the default metrics of its output type.
+
+    Raises:
+        ConfigError: `entries` is malformed, a metric does not fit the output type, or a package
+            that it needs is not installed.
+        UnknownNameError: a metric, aggregation or reduction is not registered.
+        DataError: a metric of the `evaluate` library cannot be loaded.
     """
     if entries is None:
         entries = config.metric_list
@@ -74,7 +97,7 @@ def choose_metrics(config: TaskConfig, entries: Any = None) -> ChosenMetrics:
     chosen = ChosenMetrics()
     for entry in entries:
         try:
-            chosen.add(_choose(entry, config))
+            chosen.add(_choose_metric(entry, config))
         except EvalError as error:
             raise type(error)(f"task {config.task!r}: metric_list: {error}") from error
     return chosen
@@ -82,28 +105,37 @@ def choose_metrics(config: TaskConfig, entries: Any = None) -> ChosenMetrics:
 
 @dataclass
 class TaskMetrics:
-    """The metrics of a task's filter pipelines: those they share, and those some have alone."""
+    """The metrics of a task, for each of its filter pipelines."""
 
+    #: The metrics of pipelines without a `metric_list` of their own.
     shared: ChosenMetrics
+    #: The metrics of pipelines with their own `metric_list`, by the pipeline's name.
     own: dict[str, ChosenMetrics] = field(default_factory=dict)
 
-    def of(self, pipeline: str) -> ChosenMetrics:
+    def for_pipeline(self, pipeline: str) -> ChosenMetrics:
+        """Returns the metrics of the filter pipeline called `pipeline`.
+
+        These are the pipeline's own or, if it has no `metric_list`, the shared ones.
+        """
         return self.own.get(pipeline, self.shared)
 
-    def wants(self, metric: str) -> bool:
+    def includes(self, metric: str) -> bool:
+        """Returns whether any pipeline reports the metric with this name."""
         return any(metric in chosen.metrics for chosen in self._all)
 
     @property
     def names(self) -> list[str]:
-        """The names of all metrics, whichever pipeline reports them."""
+        """The names of the metrics of all pipelines; a name may occur several times."""
         return [name for chosen in self._all for name in chosen.metrics]
 
     @property
     def aggregations(self) -> dict[str, Callable[..., Any]]:
+        """The aggregation of every value that any pipeline reports, by the value's name."""
         return {k: v for chosen in self._all for k, v in chosen.aggregations.items()}
 
     @property
     def higher_is_better(self) -> dict[str, Any]:
+        """Whether higher is better, for every value that any pipeline reports, by its name."""
         return {k: v for chosen in self._all for k, v in chosen.higher_is_better.items()}
 
     @property
@@ -112,70 +144,99 @@ class TaskMetrics:
 
 
 def choose_for_pipelines(config: TaskConfig, pipelines: Sequence[str]) -> TaskMetrics:
-    """The metrics of every pipeline: its own `metric_list`, or the task's."""
+    """Returns the metrics of each filter pipeline: its own `metric_list`, or the task's.
+
+    `pipelines` are the names of all filter pipelines of the task. Raises `ConfigError` if two
+    pipelines report the same metric with a different aggregation or direction, and the errors of
+    `choose_metrics`.
+    """
     own = {
         pipeline["name"]: choose_metrics(config, pipeline["metric_list"])
         for pipeline in config.filter_list or ()
         if pipeline.get("metric_list") is not None
     }
-    # Where every pipeline has a list of its own, the task's default is nobody's.
+    # If every pipeline has its own list, no pipeline uses the defaults of the output type.
     needed = config.metric_list is not None or len(own) < len(pipelines)
     metrics = TaskMetrics(choose_metrics(config) if needed else ChosenMetrics(), own)
-    ways: dict[str, tuple[Any, Any]] = {}
+    settings: dict[str, tuple[Any, Any]] = {}
     for chosen in (metrics.shared, *own.values()):
         for name, metric in chosen.metrics.items():
-            way = (metric.aggregation, metric.higher_is_better)
-            if ways.setdefault(name, way) != way:
+            setting = (metric.aggregation, metric.higher_is_better)
+            if settings.setdefault(name, setting) != setting:
                 raise ConfigError(
-                    f"task {config.task!r}: filter_list: its pipelines aggregate {name!r} in "
-                    "different ways; one task reports a metric in one way."
+                    f"task {config.task!r}: filter_list: the pipelines set a different "
+                    f"aggregation or higher_is_better for the metric {name!r}; set the same in "
+                    "all of them."
                 )
     return metrics
 
 
-def _choose(entry: Any, config: TaskConfig) -> Metric[Any, Any]:
+def _choose_metric(entry: Any, config: TaskConfig) -> Metric[Any, Any]:
+    """Returns the metric that one entry of a `metric_list` describes.
+
+    If the task has its own `process_results`, the metric has no function, and its name need not be
+    registered. Raises the errors of `choose_metrics`.
+    """
     if not isinstance(entry, Mapping) or "metric" not in entry:
-        raise ConfigError(f"each entry needs a `metric`; this one has none: {entry!r}.")
+        raise ConfigError(f"each entry needs a `metric`; this entry has none: {entry!r}.")
     given = entry["metric"]
     if not isinstance(given, str) and not callable(given):
         raise ConfigError(f"`metric` must be a name or a !function, not {given!r}.")
     name = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+    if name in metric_registry and not entry.get("hf_evaluate"):
+        get_metric(name)  # importing a plug-in's metric registers its aggregation and direction
     direction = entry.get("higher_is_better")
     metric: Metric[Any, Any] = Metric(
         name=name,
-        aggregation=_aggregation(entry.get("aggregation"), name),
+        aggregation=_find_aggregation(entry.get("aggregation"), name),
         higher_is_better=is_higher_better(name) if direction is None else direction,
     )
     if metric.aggregation in CORPUS_METRICS:
         require_sacrebleu(name)
     if config.process_results is not None:
-        # The task's own function gives the values; the name need not be registered.
+        # The task's `process_results` computes the value, so the name need not be registered.
         return metric
     if callable(given) or not is_computed(name, config.output_type):
-        metric.fn = _function(given, config.output_type, bool(entry.get("hf_evaluate")))
-    metric.kwargs = {key: value for key, value in entry.items() if key not in _OWN_KEYS}
-    metric.reduction = _reduction(entry.get("reduction"), given, metric, config.repeats)
+        metric.fn = _find_function(given, config.output_type, bool(entry.get("hf_evaluate")))
+    metric.kwargs = {key: value for key, value in entry.items() if key not in _RESERVED_KEYS}
+    metric.reduction = _choose_reduction(entry.get("reduction"), given, metric, config.repeats)
     _check_fits(metric, config.output_type)
     return metric
 
 
-def _function(given: Any, output_type: str, from_evaluate: bool) -> Callable[..., Any]:
-    """The function behind a name; what only the `evaluate` library knows is looked up there."""
+def _find_function(given: Any, output_type: str, from_evaluate: bool) -> Callable[..., Any]:
+    """Returns the function of a metric, given its name or the function itself.
+
+    For generated text, a metric that is not registered here, or that has `hf_evaluate: true`
+    (`from_evaluate`), is loaded from Hugging Face's `evaluate` library. Raises `UnknownNameError`
+    if there is no metric with this name, and `ConfigError` if what is registered is not callable.
+    """
     if callable(given):
         function: Callable[..., Any] = given
         return function
     if given in metric_registry and not from_evaluate:
-        return get_metric(given)
+        found = get_metric(given)
+        if not callable(found):
+            raise ConfigError(
+                f"the metric {given!r} is not a function, but {found!r}; register a function under "
+                "this name."
+            )
+        return found
     if output_type == "generate_until" and (from_evaluate or given in hf_evaluate.KNOWN):
         return get_metric(given, hf_evaluate_metric=True)
     raise UnknownNameError(
         f"unknown metric {given!r}.{suggestion(given, metric_registry)} "
-        f"Known metrics: {', '.join(sorted(metric_registry))}. `hf_evaluate: true` looks for it "
-        "in the `evaluate` library."
+        f"Known metrics: {', '.join(sorted(metric_registry))}. To load a metric from Hugging "
+        "Face's `evaluate` library in a generate_until task, set `hf_evaluate: true`."
     )
 
 
-def _aggregation(given: Any, metric: str) -> Callable[..., Any]:
+def _find_aggregation(given: Any, metric: str) -> Callable[..., Any]:
+    """Returns the aggregation of a metric: the `given` name or function, or the metric's default.
+
+    A metric without a default is aggregated by the mean. Raises `UnknownNameError` if the name
+    `given` is not registered.
+    """
     if callable(given):
         function: Callable[..., Any] = given
         return function
@@ -184,15 +245,22 @@ def _aggregation(given: Any, metric: str) -> Callable[..., Any]:
     return get_metric_aggregation(metric) if metric in metric_agg_registry else aggregations.mean
 
 
-def _reduction(
-    asked: Any, given: Any, metric: Metric[Any, Any], repeats: int
+def _choose_reduction(
+    requested: Any, given: Any, metric: Metric[Any, Any], repeats: int
 ) -> Callable[..., Any] | None:
-    """What becomes of a document's repeats: what the entry says, else what the metric goes by.
+    """Returns the function that combines the values of a document's repeated answers.
 
-    A function that takes lists gets all repeats at once, as published task folders expect.
+    None means that the metric function gets all repeated answers at once, as functions in published
+    task folders expect.
+
+    Args:
+        requested: the `reduction` of the `metric_list` entry, or None. It takes precedence.
+        given: the `metric` of the entry: a name or a function.
+        metric: the metric that is being built.
+        repeats: how often the task generates an answer to each document.
     """
-    if asked is not None:
-        return find_reduction(asked)
+    if requested is not None:
+        return find_reduction(requested)
     if isinstance(given, str) and given in metric_reduction_registry:
         return metric_reduction_registry.get(given)
     takes_one = metric.fn is not None and metric.convention is Convention.VALUES
@@ -201,11 +269,14 @@ def _reduction(
 
 
 def _check_fits(metric: Metric[Any, Any], output_type: str) -> None:
-    """Refuse a metric that gets no value, or none its aggregation can use, from such answers."""
+    """Raises `ConfigError` if a metric cannot be computed from answers of `output_type`.
+
+    This also covers a metric whose values its aggregation cannot use.
+    """
     name = metric.name
     passthrough = isinstance(metric.fn, Passthrough)
     if output_type == "generate_until":
-        fits = not (passthrough and metric.aggregation in _OF_NUMBERS)
+        fits = not (passthrough and metric.aggregation in _NUMERIC_AGGREGATIONS)
     else:
         fits = is_computed(name, output_type) or (
             not passthrough and output_type in _registered_for(metric)
@@ -213,21 +284,25 @@ def _check_fits(metric: Metric[Any, Any], output_type: str) -> None:
     if not fits and name != "bypass":
         known = metric_output_registry.get(name) if name in metric_output_registry else ()
         fitting = sorted(likelihood_registries.get(output_type, ())) or _generation_metrics()
-        only = f", only from {' or '.join(known)}" if known else ""
+        only = f", only for {' or '.join(known)}" if known else ""
         raise ConfigError(
-            f"{name} cannot be had from output_type {output_type}{only}. "
-            f"Here there are: {', '.join(fitting)}."
+            f"the metric {name} cannot be computed for output_type {output_type}{only}. "
+            f"Metrics for this output type: {', '.join(fitting)}."
         )
 
 
 def _registered_for(metric: Metric[Any, Any]) -> Sequence[str]:
-    """The output types an author gave a metric; a function of a task folder is for any."""
+    """Returns the output types that a metric was registered for.
+
+    A function from a task folder is not registered, so it fits all output types.
+    """
     if metric.name in metric_output_registry and metric.fn is get_metric(metric.name):
         return metric_output_registry.get(metric.name)
     return OUTPUT_TYPES
 
 
 def _generation_metrics() -> list[str]:
+    """Returns the sorted names of the metrics of generated text."""
     return sorted(
         name for name in metric_output_registry if "generate_until" in metric_output_registry[name]
     )

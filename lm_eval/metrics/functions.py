@@ -1,9 +1,9 @@
-"""The metrics that a task file may name, each with its registration.
+"""The built-in metrics, which task files name in their `metric_list`.
 
-A metric of generated text is a function of predictions and references (`register_metric`). A metric
-of log-likelihoods is a function of all documents at once (`register_likelihood_metric`); the order
-of these is the order in which their results are reported. BLEU, chrF and TER are computed by their
-aggregations, in `translation.py`.
+A metric of generated text is a function of predictions and references, registered with
+`register_metric`. A metric of log-likelihoods is a function of all documents at once, registered
+with `register_likelihood_metric`; results are reported in the order of these registrations.
+BLEU, chrF and TER are computed by their aggregations, in `translation.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lm_eval.metrics import classification as _classification  # noqa: F401
 from lm_eval.metrics import reductions as _reductions  # noqa: F401
 from lm_eval.metrics.documents import Choices, Targets, Texts, softmax
 
-_mean = partial(register_likelihood_metric, higher_is_better=True, aggregation="mean")
+_mean_metric = partial(register_likelihood_metric, higher_is_better=True, aggregation="mean")
 
 # -- log-likelihoods --------------------------------------------------------------------------
 
@@ -36,24 +36,27 @@ _mean = partial(register_likelihood_metric, higher_is_better=True, aggregation="
     aggregation="perplexity",
 )
 def perplexity(targets: Targets) -> list[float]:
-    """The log-likelihood of the target; its aggregation makes a perplexity of all of them."""
+    """Returns the log-likelihood of each target. The aggregation computes the perplexity."""
     return list(targets.loglikelihoods)
 
 
-@_mean(metric="acc", output_type="loglikelihood")
+@_mean_metric(metric="acc", output_type="loglikelihood")
 def acc_of_target(targets: Targets) -> list[int]:
-    """1 where the target is what greedy decoding gives."""
+    """Returns 1 for each document whose target greedy decoding would generate, else 0."""
     return list(map(int, targets.greedy))
 
 
-@_mean(metric="acc", output_type="multiple_choice")
+@_mean_metric(metric="acc", output_type="multiple_choice")
 def acc(documents: Choices) -> list[float]:
-    """1 where the likeliest choice is a gold answer."""
+    """Returns 1 for each document whose most likely choice is a gold answer, else 0."""
     return documents.hits(documents.likeliest)
 
 
-def _pair(metric: str, aggregation: str) -> None:
-    """Registers a metric whose aggregation takes pairs of gold and predicted index."""
+def _register_pair_metric(metric: str, aggregation: str) -> None:
+    """Registers a multiple-choice metric whose value is a pair of gold index and predicted index.
+
+    `aggregation` is the name of the aggregation that turns the pairs of all documents into a score.
+    """
 
     @register_likelihood_metric(
         metric=metric,
@@ -65,26 +68,35 @@ def _pair(metric: str, aggregation: str) -> None:
         return list(zip(documents.golds, documents.likeliest.tolist(), strict=True))
 
 
-_pair("f1", "f1")
-_pair("mcc", "matthews_corrcoef")
-_pair("matthews_corrcoef", "matthews_corrcoef")
+_register_pair_metric("f1", "f1")
+_register_pair_metric("mcc", "matthews_corrcoef")
+_register_pair_metric("matthews_corrcoef", "matthews_corrcoef")
 
 
-@_mean(metric="acc_norm", output_type="multiple_choice")
+@_mean_metric(metric="acc_norm", output_type="multiple_choice")
 def acc_norm(documents: Choices) -> list[float]:
-    """Accuracy by log-likelihood per character of the choice."""
+    """Returns 1 for each document whose best choice is a gold answer, else 0.
+
+    The best choice is the one with the highest log-likelihood per character.
+    """
     return documents.hits((documents.loglikelihoods / documents.characters).argmax(axis=1))
 
 
-@_mean(metric="acc_bytes", output_type="multiple_choice")
+@_mean_metric(metric="acc_bytes", output_type="multiple_choice")
 def acc_bytes(documents: Choices) -> list[float]:
-    """Accuracy by log-likelihood per byte of the choice."""
+    """Returns 1 for each document whose best choice is a gold answer, else 0.
+
+    The best choice is the one with the highest log-likelihood per byte.
+    """
     return documents.hits((documents.loglikelihoods / documents.bytes).argmax(axis=1))
 
 
-@_mean(metric="acc_tokens", output_type="multiple_choice", needs=["tokens"])
+@_mean_metric(metric="acc_tokens", output_type="multiple_choice", needs=["tokens"])
 def acc_tokens(documents: Choices) -> list[float]:
-    """Accuracy by log-likelihood per token of the choice."""
+    """Returns 1 for each document whose best choice is a gold answer, else 0.
+
+    The best choice is the one with the highest log-likelihood per token.
+    """
     return documents.hits((documents.loglikelihoods / documents.tokens).argmax(axis=1))
 
 
@@ -107,7 +119,18 @@ def exact_match(
     ignore_punctuation: bool = False,
     ignore_numbers: bool = False,
 ) -> dict[str, float]:
-    """The share of predictions equal to their reference, after what is ignored is removed."""
+    """Returns `{"exact_match": p}`, the fraction of predictions that equal their reference.
+
+    Values that are not strings are compared as they are, or, with any of the options, as strings.
+
+    Args:
+        predictions: the answers; at least one.
+        references: the gold answer of each prediction.
+        regexes_to_ignore: patterns whose matches are removed from both before the comparison.
+        ignore_case: whether to convert both to lower case.
+        ignore_punctuation: whether to remove ASCII punctuation from both.
+        ignore_numbers: whether to remove ASCII digits from both.
+    """
     steps: list[Callable[[str], str]] = [_remover(p) for p in regexes_to_ignore or ()]
     if ignore_case:
         steps.append(str.lower)
@@ -125,20 +148,24 @@ def exact_match(
     return {"exact_match": sum(clean(p) == clean(r) for p, r in pairs) / len(pairs)}
 
 
-exact_match_hf_evaluate = exact_match  # as the published module calls it
+exact_match_hf_evaluate = exact_match  # The name of this function in the published module.
 
 
 def _remover(pattern: str) -> Callable[[str], str]:
+    """Returns a function that removes all matches of a regular expression from a string."""
     compiled = re.compile(pattern)
     return lambda text: compiled.sub("", text)
 
 
 @register_likelihood_metric(metric="exact_match", output_type="multiple_choice")
 def exact_match_of_choices(documents: Choices) -> list[int]:
-    """1 where a gold answer is what greedy decoding gives."""
+    """Returns 1 for each document whose gold answer greedy decoding would generate, else 0.
+
+    If there are several gold answers, one of them is enough.
+    """
     return [
-        int(any(said[i][1] for i in indices))
-        for indices, said in zip(documents.gold_indices, documents.answers, strict=True)
+        int(any(answers[i][1] for i in indices))
+        for indices, answers in zip(documents.gold_indices, documents.answers, strict=True)
     ]
 
 
@@ -149,7 +176,7 @@ def exact_match_of_choices(documents: Choices) -> list[int]:
     aggregation="brier_score",
 )
 def brier_score(documents: Choices) -> list[tuple[Any, Any]]:
-    """The gold answer and the probabilities of the choices, for the aggregation."""
+    """Returns `(gold, probabilities of the choices)` per document, for the aggregation."""
     return list(zip(documents.golds, softmax(documents.loglikelihoods), strict=True))
 
 
@@ -160,55 +187,63 @@ def brier_score(documents: Choices) -> list[tuple[Any, Any]]:
     aggregation="likelihood",
 )
 def likelihood(documents: Choices) -> list[tuple[Any, Any]]:
-    """The gold answer and the log-likelihoods of the choices, for the aggregation."""
+    """Returns `(gold, log-likelihoods of the choices)` per document, for the aggregation."""
     rows = map(tuple, documents.loglikelihoods.tolist())
     return list(zip(documents.golds, rows, strict=True))
 
 
-@_mean(metric="logprob", output_type="loglikelihood")
+@_mean_metric(metric="logprob", output_type="loglikelihood")
 def logprob_of_target(targets: Targets) -> list[float]:
-    """The log-likelihood of the target."""
+    """Returns the log-likelihood of each target."""
     return list(targets.loglikelihoods)
 
 
-@_mean(metric="logprob", output_type="multiple_choice")
+@_mean_metric(metric="logprob", output_type="multiple_choice")
 def logprob(documents: Choices) -> list[float]:
-    """The log-likelihood of the gold answer, or of all gold answers together."""
+    """Returns the log-likelihood of the gold answer of each document.
+
+    For several gold answers, this is the logarithm of the sum of their probabilities. It is -inf if
+    there is none.
+    """
     return [
         float(np.logaddexp.reduce(row[indices], initial=-np.inf))
         for indices, row in zip(documents.gold_indices, documents.loglikelihoods, strict=True)
     ]
 
 
-@_mean(metric="acc_mutual_info", output_type="multiple_choice", needs=["unconditional"])
+@_mean_metric(metric="acc_mutual_info", output_type="multiple_choice", needs=["unconditional"])
 def acc_mutual_info(documents: Choices) -> list[float] | None:
-    """Accuracy by how much likelier the question makes the choice."""
+    """Returns 1 for each document whose best choice is a gold answer, else 0.
+
+    The best choice is the one whose log-likelihood the question increases most, compared to the
+    choice without the question. Returns None if the latter was not computed.
+    """
     if documents.unconditional is None:
         return None
     gain = documents.loglikelihoods - documents.unconditional
     return documents.hits(gain.argmax(axis=1))
 
 
-_of_text = partial(
+_rolling_metric = partial(
     register_likelihood_metric, output_type="loglikelihood_rolling", higher_is_better=False
 )
 
 
-@_of_text(metric="word_perplexity", aggregation="weighted_perplexity")
+@_rolling_metric(metric="word_perplexity", aggregation="weighted_perplexity")
 def word_perplexity(texts: Texts) -> list[tuple[float, int]]:
-    """The log-likelihood of the text and its words, for the aggregation."""
+    """Returns `(log-likelihood, number of words)` of each text, for the aggregation."""
     return list(zip(texts.loglikelihoods, texts.words, strict=True))
 
 
-@_of_text(metric="byte_perplexity", aggregation="weighted_perplexity")
+@_rolling_metric(metric="byte_perplexity", aggregation="weighted_perplexity")
 def byte_perplexity(texts: Texts) -> list[tuple[float, int]]:
-    """The log-likelihood of the text and its bytes, for the aggregation."""
+    """Returns `(log-likelihood, number of bytes)` of each text, for the aggregation."""
     return list(zip(texts.loglikelihoods, texts.bytes, strict=True))
 
 
-@_of_text(metric="bits_per_byte", aggregation="bits_per_byte")
+@_rolling_metric(metric="bits_per_byte", aggregation="bits_per_byte")
 def bits_per_byte(texts: Texts) -> list[tuple[float, int]]:
-    """The log-likelihood of the text and its bytes, for the aggregation."""
+    """Returns `(log-likelihood, number of bytes)` of each text, for the aggregation."""
     return list(zip(texts.loglikelihoods, texts.bytes, strict=True))
 
 
@@ -222,7 +257,7 @@ def bits_per_byte(texts: Texts) -> list[tuple[float, int]]:
     aggregation="bypass",
 )
 def bypass(*args: Any, **kwargs: Any) -> None:
-    """Scores nothing."""
+    """Returns None, whatever the arguments: the metric of a run that only generates answers."""
     return
 
 
@@ -239,20 +274,34 @@ def anls(
     threshold: float = 0.5,
     ignore_case: bool = True,
 ) -> dict[str, float]:
-    """Likeness to the nearest reference: 1 less the edits by length; 0 where they are too many.
+    """Returns `{"anls": s}`, the average normalized Levenshtein similarity (Biten et al. 2019).
 
-    The average normalised Levenshtein similarity of document questions (Biten et al. 2019).
+    The similarity to a string is 1 minus the edit distance divided by the length of the longer
+    string.
+
+    Args:
+        predictions: the answers; at least one.
+        references: the gold answer of each prediction, or a list of gold answers, of which the most
+            similar one counts. An empty list counts as 0.
+        threshold: similarities of `1 - threshold` or less count as 0.
+        ignore_case: whether to compare in lower case.
     """
     scores = []
     for prediction, reference in zip(predictions, references, strict=True):
         options = [reference] if isinstance(reference, str) else reference
-        scores.append(max((_likeness(prediction, o, ignore_case) for o in options), default=0.0))
+        scores.append(
+            max((_levenshtein_similarity(prediction, o, ignore_case) for o in options), default=0.0)
+        )
     kept = [score if score > 1 - threshold else 0.0 for score in scores]
     return {"anls": sum(kept) / len(kept)}
 
 
-def _likeness(one: Any, other: Any, ignore_case: bool) -> float:
-    """1 less the share of characters to change, take out or put in."""
+def _levenshtein_similarity(one: Any, other: Any, ignore_case: bool) -> float:
+    """Returns the normalized Levenshtein similarity of two strings, between 0 and 1.
+
+    Runs of whitespace are treated as one space, and whitespace at both ends is ignored. An empty
+    string has the similarity 0 to any other, and 1 to another empty one.
+    """
     a, b = (" ".join(str(text).split()) for text in (one, other))
     if ignore_case:
         a, b = a.lower(), b.lower()
@@ -270,5 +319,8 @@ def _likeness(one: Any, other: Any, ignore_case: bool) -> float:
 def metric_max_over_ground_truths(
     metric_fn: Callable[[Any, Any], float], prediction: Any, ground_truths: Iterable[Any]
 ) -> float:
-    """The best score of a prediction against several right answers."""
+    """Returns the highest `metric_fn(prediction, truth)` over all `ground_truths`.
+
+    Raises `ValueError` if there are none.
+    """
     return max(metric_fn(prediction, truth) for truth in ground_truths)

@@ -1,4 +1,4 @@
-"""Metrics of Hugging Face's `evaluate` library, where a task file asks for them."""
+"""Loads metrics from Hugging Face's `evaluate` library."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lm_eval.errors import ConfigError, DataError
+from lm_eval.extras import install_command
 
-#: What the library offers by a bare name; a task file may name it without saying where it is from.
+#: The metrics of the library. A task file may name these without `hf_evaluate: true`.
 KNOWN = frozenset(
     {
         *("accuracy", "bertscore", "bleurt", "brier_score", "cer", "character"),
@@ -24,11 +25,15 @@ KNOWN = frozenset(
 
 
 def load_metric(name: str) -> Callable[..., Any]:
-    """The `compute` function of one of the library's metrics."""
+    """Returns the `compute` function of the metric `name` of the `evaluate` library.
+
+    Raises `ConfigError` if the library is not installed, and `DataError` if the metric cannot be
+    loaded. Metrics are downloaded from the Hugging Face Hub on first use.
+    """
     if importlib.util.find_spec("evaluate") is None:
         raise ConfigError(
-            f"metric {name!r} is one of the `evaluate` library, which is not installed: "
-            "pip install 'lm_eval[metrics]'."
+            f"metric {name!r} is part of the `evaluate` library, which is not installed. Install "
+            f"it with: {install_command('metrics')}."
         )
     import evaluate
 
@@ -36,8 +41,9 @@ def load_metric(name: str) -> Callable[..., Any]:
         loaded: Callable[..., Any] = evaluate.load(name).compute
     except Exception as error:
         raise DataError(
-            f"metric {name!r} could not be had from the `evaluate` library "
+            f"metric {name!r} could not be loaded from the `evaluate` library "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). It is "
-            "fetched from the Hugging Face hub when first used, and may need packages of its own."
+            "downloaded from the Hugging Face Hub on first use, and may need further packages: "
+            "check the metric's name, your network connection and the metric's requirements."
         ) from error
     return loaded

@@ -1,7 +1,9 @@
-"""From the values of a document's repeats to one: the first, their mean, a chance of success.
+"""Reductions: functions that combine the values of a document's repeated answers into one value.
 
-A reduction is called with `references`, the gold answer, and `predictions`, the metric's values,
-one a repeat. It gives one value, or a table of values that it names itself.
+A reduction is called as `reduction(references=gold, predictions=values)`. `gold` is the gold answer
+of the document, and `values` the metric's value for each repeated answer. It returns one value, or
+a mapping from names to values, such as `{"pass@1": 0.5}`. Task files name a reduction in an entry
+of `metric_list`; `lm_eval.api.registry.register_reduction` adds one.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ Reduction = Callable[..., Any]
 
 @register_reduction("take_first")
 def take_first(references: Any, predictions: Sequence[Any]) -> Any:
-    """The first repeat's value."""
+    """Returns the value of the first answer; `references` is not used."""
     return predictions[0]
 
 
 @register_reduction("mean")
 def mean(references: Any, predictions: Sequence[float]) -> float:
-    """The mean over the repeats."""
+    """Returns the mean of the values; `references` is not used."""
     return sum(predictions) / len(predictions)
 
 
@@ -34,55 +36,82 @@ def mean(references: Any, predictions: Sequence[float]) -> float:
 def pass_at_k(
     references: Any, predictions: Sequence[float], k: int | Sequence[int] = 1
 ) -> dict[str, float]:
-    """`pass@k`: the chance that one of k answers at least is right, without bias."""
-    return _chances("pass@", repeats.pass_at_k, predictions, k)
+    """Returns `{"pass@k": p}`, the probability that at least one of `k` answers is correct.
+
+    The estimate is unbiased. `k` may be a list, which gives one value for each. The values in
+    `predictions` must be 1 (correct) or 0 (wrong); otherwise `DataError` is raised. Raises
+    `ConfigError` if there are fewer than `k` of them, or `k` is below 1. `references` is not used.
+    """
+    return _pass_rates("pass@", repeats.pass_at_k, predictions, k)
 
 
 @register_reduction("pass_hat_k")
 def pass_hat_k(
     references: Any, predictions: Sequence[float], k: int | Sequence[int] = 1
 ) -> dict[str, float]:
-    """`pass^k`: the chance that all of k answers are right, without bias."""
-    return _chances("pass^", repeats.pass_hat_k, predictions, k)
+    """Returns `{"pass^k": p}`, the probability that all of `k` answers are correct.
+
+    The estimate is unbiased. `k` may be a list, which gives one value for each. The values in
+    `predictions` must be 1 (correct) or 0 (wrong); otherwise `DataError` is raised. Raises
+    `ConfigError` if there are fewer than `k` of them, or `k` is below 1. `references` is not used.
+    """
+    return _pass_rates("pass^", repeats.pass_hat_k, predictions, k)
 
 
-def _chances(
+def _pass_rates(
     name: str,
-    chance: Callable[[int, int, int], float],
+    estimate: Callable[[int, int, int], float],
     values: Sequence[float],
     k: int | Sequence[int],
 ) -> dict[str, float]:
-    odd = next((value for value in values if value not in (0, 1)), None)
-    if odd is not None:
-        raise DataError(f"{name}k needs a metric that is 1 (right) or 0 (wrong), not {odd!r}.")
-    right = sum(map(int, values))
+    """Returns one estimate for each size in `k`, under `name` followed by the size.
+
+    `estimate(count, correct, size)` computes the estimate. Raises `DataError` if a value is neither
+    1 nor 0, and `ConfigError` if there are fewer answers than a size needs.
+    """
+    invalid = next((value for value in values if value not in (0, 1)), None)
+    if invalid is not None:
+        raise DataError(
+            f"{name}k needs a metric whose value is 1 (correct) or 0 (wrong), not {invalid!r}."
+        )
+    correct = sum(map(int, values))
     sizes = [k] if isinstance(k, int) else k
     for size in sizes:
         if not 1 <= size <= len(values):
             raise ConfigError(
-                f"{name}{size} needs at least {max(size, 1)} answers a document, and there are "
-                f"{len(values)}; raise the task's `repeats`, and let the filters keep them."
+                f"{name}{size} needs at least {max(size, 1)} answers per document, but there are "
+                f"{len(values)}. Raise the task's `repeats`, and use filters that keep all answers."
             )
-    return {f"{name}{size}": chance(len(values), right, size) for size in sizes}
+    return {f"{name}{size}": estimate(len(values), correct, size) for size in sizes}
 
 
-_SHORT = re.compile(r"pass(@|\^)(\d+|k)")
+_SHORTHAND = re.compile(r"pass(@|\^)(\d+|k)")
 
 
 def reduction_name(given: Any) -> str | None:
-    """The registered name that a `reduction:` entry goes by; None for a !function or nonsense."""
+    """Returns the registered name of the reduction in a task file, such as pass_at_k for `pass@8`.
+
+    `given` is the value of `reduction:`; of a mapping, its `function` (or `name`) counts. Any other
+    string is returned as it is, also if it is not registered. Returns None if there is no name, as
+    for a `!function`.
+    """
     if isinstance(given, Mapping):
         given = given.get("function") or given.get("name")
     if not isinstance(given, str):
         return None
-    short = _SHORT.fullmatch(given)
-    if short:
-        return "pass_at_k" if short[1] == "@" else "pass_hat_k"
+    shorthand = _SHORTHAND.fullmatch(given)
+    if shorthand:
+        return "pass_at_k" if shorthand[1] == "@" else "pass_hat_k"
     return given
 
 
 def find_reduction(given: Any) -> Reduction:
-    """What a `reduction:` entry means: a name, `pass@8`, a !function, or a table with arguments."""
+    """Returns the reduction function of a task file, with its arguments bound.
+
+    `given` is the value of `reduction:`: a registered name, a shorthand like `pass@8`, a function,
+    or a mapping with the key `function` (or `name`) and further arguments. Raises `ConfigError`
+    if it is none of these, and `UnknownNameError` if the name is not registered.
+    """
     if callable(given):
         function: Reduction = given
         return function
@@ -94,8 +123,8 @@ def find_reduction(given: Any) -> Reduction:
     if name is None:
         raise ConfigError(
             f"`reduction` must be a name (take_first, mean, pass_at_k, pass@8, pass^8), a "
-            f"!function, or a table with `function` and its arguments, not {given!r}."
+            f"!function, or a mapping with `function` and its arguments, not {given!r}."
         )
-    size = _SHORT.fullmatch(str(given))
+    size = _SHORTHAND.fullmatch(str(given))
     reduction = get_reduction(name)
     return partial(reduction, k=int(size[2])) if size and size[2] != "k" else reduction

@@ -1,8 +1,8 @@
-"""Which standard error, and which interval, belongs to which aggregation.
+"""Chooses the standard error and the confidence interval of each aggregation.
 
-A mean has its error in closed form. Everything else the published harness resamples, or leaves
-without an error; here every score that is a function of sums over documents is resampled as one
-matrix product. Documents that come in clusters are taken cluster by cluster.
+The standard error of a mean has a closed form. For other scores, the published harness uses the
+bootstrap, or reports no error. Here, every score that depends only on sums over documents is
+bootstrapped by one matrix product. If documents come in clusters, whole clusters are resampled.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import numpy as np
 from lm_eval.api.registry import is_resampled
 from lm_eval.metrics import aggregations, classification, translation
 from lm_eval.stats.bootstrap import (
-    OfSums,
+    ScoreFromSums,
+    bootstrap_from_sums,
     bootstrap_median,
-    bootstrap_of_sums,
     bootstrap_stderr,
 )
-from lm_eval.stats.errors import clustered_stderr, codes_of, mean_stderr
+from lm_eval.stats.errors import cluster_codes, clustered_stderr, mean_stderr
 from lm_eval.stats.intervals import Interval, normal_interval, t_interval, wilson_interval
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Aggregation = Callable[..., Any]
 Clusters = Sequence[Hashable]
 
-#: Aggregations that are the mean of a number a document, and how to get at that number.
-_MEANS: dict[Aggregation, Callable[[Sequence[Any]], Sequence[float]]] = {
+#: Aggregations that are the mean of one number per document, with the function that returns these
+#: numbers.
+_MEAN_AGGREGATIONS: dict[Aggregation, Callable[[Sequence[Any]], Sequence[float]]] = {
     aggregations.mean: lambda items: items,
     aggregations.brier_score: aggregations.brier_scores,
     aggregations.likelihood: aggregations.gold_probabilities,
@@ -38,61 +39,75 @@ _MEANS: dict[Aggregation, Callable[[Sequence[Any]], Sequence[float]]] = {
 
 
 def _with_count(items: Sequence[Any]) -> Array:
+    """Returns the values of each document and a column of ones, whose sum counts documents.
+
+    `(value, weight)` items keep both columns, before the ones.
+    """
     values = np.asarray(items, dtype=float).reshape(len(items), -1)
     return np.column_stack([values, np.ones(len(items))])
 
 
-def _numbers(items: Sequence[Any]) -> Array:
-    """Values that are numbers, 0 for the others, and whether each is one."""
+def _valid_values(items: Sequence[Any]) -> Array:
+    """Returns two columns: the values, with 0 in place of nan, and whether each is not nan."""
     values = np.asarray(items, dtype=float)
     known = ~np.isnan(values)
     return np.column_stack([np.where(known, values, 0.0), known])
 
 
-def _cells(items: Sequence[Any]) -> Array:
-    """Which cell of the table of gold and predicted classes each document is in."""
-    cell, size = classification.cells(items)
+def _one_hot_cells(items: Sequence[Any]) -> Array:
+    """Returns a one-hot row per document, which marks its cell of the confusion matrix."""
+    cell, size = classification.confusion_cells(items)
     columns = np.zeros((len(items), size * size))
     columns[np.arange(len(items)), cell] = 1.0
     return columns
 
 
-def _hits(items: Sequence[Any]) -> Array:
-    """For classes 0 and 1: whether a document is a hit, has the class, is given the class."""
+def _binary_counts(items: Sequence[Any]) -> Array:
+    """Returns three columns per document with labels 0 and 1.
+
+    They are 1 if the document is a true positive, if its gold label is 1, and if 1 is predicted.
+    """
     gold, predicted = np.asarray(items, dtype=float).T
     return np.column_stack([gold * predicted, gold, predicted])
 
 
-def _tables(sums: Array) -> Array:
+def _confusion_matrices(sums: Array) -> Array:
+    """Returns summed one-hot rows as confusion matrices `[B, gold, predicted]`."""
     size = math.isqrt(sums.shape[1])
     return sums.reshape(-1, size, size)
 
 
-#: Aggregations that are a function of sums over documents: the columns to sum, and the function.
-_OF_SUMS: dict[Aggregation, tuple[Callable[[Sequence[Any]], Array], OfSums]] = {
+#: Aggregations that depend only on sums over documents: the function that returns the columns to
+#: sum, and the function that computes scores from the sums.
+_SUM_AGGREGATIONS: dict[Aggregation, tuple[Callable[[Sequence[Any]], Array], ScoreFromSums]] = {
     aggregations.perplexity: (_with_count, lambda s: np.exp(-s[:, 0] / s[:, 1])),
     aggregations.weighted_perplexity: (_with_count, lambda s: np.exp(-s[:, 0] / s[:, 1])),
     aggregations.bits_per_byte: (_with_count, lambda s: -s[:, 0] / s[:, 1] / math.log(2)),
-    aggregations.nanmean: (_numbers, lambda s: s[:, 0] / s[:, 1]),
-    classification.f1_score: (_hits, classification.f1_of_sums),
-    classification.matthews_corrcoef: (_cells, lambda s: classification.mcc_of_tables(_tables(s))),
+    aggregations.nanmean: (_valid_values, lambda s: s[:, 0] / s[:, 1]),
+    classification.f1_score: (_binary_counts, classification.f1_of_sums),
+    classification.matthews_corrcoef: (
+        _one_hot_cells,
+        lambda s: classification.mcc_of_tables(_confusion_matrices(s)),
+    ),
     classification.weighted_f1_score: (
-        _cells,
-        lambda s: classification.weighted_f1_of_tables(_tables(s)),
+        _one_hot_cells,
+        lambda s: classification.weighted_f1_of_tables(_confusion_matrices(s)),
     ),
     **{
-        aggregation: (metric.columns, metric.of_sums)
+        aggregation: (metric.columns, metric.score_from_sums)
         for aggregation, metric in translation.CORPUS_METRICS.items()
     },
 }
 
-#: Tables of more labels than these grow larger than what they save.
-_OF_TABLES = (classification.matthews_corrcoef, classification.weighted_f1_score)
+#: Aggregations of confusion matrices. With more than `_MAX_LABELS` labels, the matrices are so
+#: large that calling the aggregation on each replicate is cheaper.
+_CONFUSION_AGGREGATIONS = (classification.matthews_corrcoef, classification.weighted_f1_score)
 _MAX_LABELS = 50
 
-#: As published: replicates of a translation metric, and of what is called once a replicate.
+#: The most replicates of a translation metric, and of an aggregation that is called once per
+#: replicate. The published harness has the same limits.
 _TRANSLATION_REPLICATES = 100
-_ONE_BY_ONE_REPLICATES = 1_000
+_CALLED_REPLICATES = 1_000
 
 
 def standard_error(
@@ -101,50 +116,77 @@ def standard_error(
     bootstrap_iters: int,
     clusters: Clusters | None = None,
 ) -> float | None:
-    """The standard error of `aggregation(items)`, or None where there is none to be had.
+    """Returns the standard error of `aggregation(items)`.
 
-    `clusters` says, item by item, what it shares with others that err together.
+    Means have a closed form, and so has `acc_all`, which counts questions and ignores `clusters`.
+    All others are bootstrapped.
+
+    Returns None if `bootstrap_iters` is 0 or less, if there are fewer than two items (or, for
+    `acc_all`, questions), or if no method is known for the aggregation. Returns nan if there are
+    fewer than two clusters.
+
+    Args:
+        aggregation: the aggregation function.
+        items: the value of each document.
+        bootstrap_iters: the number of bootstrap replicates, for aggregations that need them. At
+            most 100 are drawn for translation metrics, at most 1,000 for aggregations that must be
+            called on each replicate, and fewer than requested for very many documents. 0 disables
+            all standard errors.
+        clusters: the cluster of each document, or None if documents are independent. Documents of
+            the same cluster may have correlated scores.
     """
     if bootstrap_iters <= 0 or len(items) < 2:
         return None
-    if aggregation in _MEANS:
-        values = _MEANS[aggregation](items)
+    if aggregation in _MEAN_AGGREGATIONS:
+        values = _MEAN_AGGREGATIONS[aggregation](items)
         return mean_stderr(values) if clusters is None else clustered_stderr(values, clusters)
     if aggregation is aggregations.acc_all:
-        questions = aggregations.all_right(items)
+        questions = aggregations.questions_all_correct(items)
         return mean_stderr(questions) if len(questions) > 1 else None
     if aggregation in translation.CORPUS_METRICS:
         bootstrap_iters = min(bootstrap_iters, _TRANSLATION_REPLICATES)
-    if aggregation in _OF_TABLES and classification.cells(items)[1] > _MAX_LABELS:
-        return _one_by_one(aggregation, items, bootstrap_iters, clusters)
-    if aggregation in _OF_SUMS:
-        columns, of_sums = _OF_SUMS[aggregation]
-        summed = columns(items) if clusters is None else _by_cluster(columns(items), clusters)
-        return bootstrap_of_sums(summed, of_sums, bootstrap_iters) if len(summed) > 1 else math.nan
+    if (
+        aggregation in _CONFUSION_AGGREGATIONS
+        and classification.confusion_cells(items)[1] > _MAX_LABELS
+    ):
+        return _bootstrap_by_calling(aggregation, items, bootstrap_iters, clusters)
+    if aggregation in _SUM_AGGREGATIONS:
+        columns, score_from_sums = _SUM_AGGREGATIONS[aggregation]
+        summed = columns(items) if clusters is None else _sum_by_cluster(columns(items), clusters)
+        return (
+            bootstrap_from_sums(summed, score_from_sums, bootstrap_iters)
+            if len(summed) > 1
+            else math.nan
+        )
     if aggregation is aggregations.median and clusters is None:
         return bootstrap_median(items, bootstrap_iters)
     if aggregation is aggregations.median or is_resampled(aggregation):
-        return _one_by_one(aggregation, items, bootstrap_iters, clusters)
+        return _bootstrap_by_calling(aggregation, items, bootstrap_iters, clusters)
     return None
 
 
-def _by_cluster(columns: Array, clusters: Clusters) -> Array:
-    codes = codes_of(clusters)
+def _sum_by_cluster(columns: Array, clusters: Clusters) -> Array:
+    """Returns the sums of `columns` over the documents of each cluster, `[clusters, k]`."""
+    codes = cluster_codes(clusters)
     return np.stack([np.bincount(codes, weights=column) for column in columns.T], axis=1)
 
 
-def _one_by_one(
+def _bootstrap_by_calling(
     aggregation: Aggregation,
     items: Sequence[Any],
     bootstrap_iters: int,
     clusters: Clusters | None,
 ) -> float:
-    """Resample documents, or whole clusters of them, and aggregate each resample."""
-    replicates = min(bootstrap_iters, _ONE_BY_ONE_REPLICATES)
+    """Returns the bootstrap standard error by calling `aggregation` on every replicate.
+
+    At most 1,000 replicates are drawn. Documents are resampled or, if `clusters` is given, whole
+    clusters. Returns nan if there are fewer than two clusters.
+    """
+    replicates = min(bootstrap_iters, _CALLED_REPLICATES)
     if clusters is None:
         return bootstrap_stderr(aggregation, items, replicates)
     groups: dict[int, list[Any]] = {}
-    for code, item in zip(codes_of(clusters).tolist(), items, strict=True):
+    for code, item in zip(cluster_codes(clusters).tolist(), items, strict=True):
         groups.setdefault(code, []).append(item)
     if len(groups) < 2:
         return math.nan
@@ -163,17 +205,33 @@ def confidence_interval(
     confidence: float,
     clusters: Clusters | None = None,
 ) -> Interval | None:
-    """Where the true score lies with this confidence: Wilson's for shares, t for other means,
-    and the normal distribution's for what is resampled.
+    """Returns the confidence interval `(low, high)` of a score, or None if `stderr` is None or nan.
+
+    The aggregations `mean`, `brier_score` and `likelihood` get Wilson's interval if all values are
+    0 or 1, and otherwise an interval of Student's t. All other aggregations get a normal interval.
+    With clusters, Student's t counts clusters instead of documents. Wilson's interval then uses the
+    number of independent documents that would have this standard error, or the number of clusters
+    if `stderr` is 0.
+
+    Args:
+        aggregation: the aggregation function.
+        items: the value of each document.
+        value: the score, `aggregation(items)`.
+        stderr: its standard error.
+        confidence: the confidence level, such as 0.95.
+        clusters: the cluster of each document, or None if documents are independent.
     """
     if stderr is None or math.isnan(stderr):
         return None
-    if aggregation not in _MEANS:
+    if aggregation not in _MEAN_AGGREGATIONS:
         return normal_interval(value, stderr, confidence)
-    values = np.asarray(_MEANS[aggregation](items), dtype=float)
+    values = np.asarray(_MEAN_AGGREGATIONS[aggregation](items), dtype=float)
     units = len(values) if clusters is None else len(set(clusters))
     if not np.isin(values, (0.0, 1.0)).all():
         return t_interval(value, stderr, units - 1, confidence)
-    # Clustered documents are worth as many independent ones as would have this error.
-    worth = value * (1 - value) / stderr**2 if clusters is not None and stderr > 0 else units
-    return wilson_interval(value, worth, confidence)
+    # The effective number of clustered documents is the number of independent documents that would
+    # have the same standard error.
+    effective_count = (
+        value * (1 - value) / stderr**2 if clusters is not None and stderr > 0 else units
+    )
+    return wilson_interval(value, effective_count, confidence)

@@ -1,59 +1,69 @@
-"""The backends, by the names `--model` takes. Each is imported when it is first asked for."""
+"""The model classes by the names that `--model` accepts; each is imported on first use."""
 
 from __future__ import annotations
 
 from lm_eval.api.registry import model_registry
 
 MODEL_MAPPING = {
+    "anthropic-chat": "lm_eval.models.anthropic_llms:AnthropicChat",
+    "anthropic-chat-completions": "lm_eval.models.anthropic_llms:AnthropicChat",
+    "anthropic-completions": "lm_eval.models.anthropic_llms:AnthropicLM",
+    "azure-openai-chat-completions": (
+        "lm_eval.models.openai_completions:AzureOpenaiChatCompletionsLM"
+    ),
     "demo": "lm_eval.models.demo:DemoLM",
     "dummy": "lm_eval.models.dummy:DummyLM",
+    "gguf": "lm_eval.models.gguf:GGUFLM",
+    "ggml": "lm_eval.models.gguf:GGUFLM",
     "hf": "lm_eval.models.huggingface:HFLM",
     "hf-auto": "lm_eval.models.huggingface:HFLM",
     "huggingface": "lm_eval.models.huggingface:HFLM",
+    "llama-cpp": "lm_eval.models.llama_cpp_engine:LlamaCpp",
+    "litellm": "lm_eval.models.litellm_llms:LiteLLMChatCompletion",
+    "litellm-chat": "lm_eval.models.litellm_llms:LiteLLMChatCompletion",
+    "litellm-chat-completions": "lm_eval.models.litellm_llms:LiteLLMChatCompletion",
+    "local-chat-completions": "lm_eval.models.openai_completions:LocalChatCompletion",
+    "local-completions": "lm_eval.models.openai_completions:LocalCompletionsAPI",
+    "openai-chat-completions": "lm_eval.models.openai_completions:OpenAIChatCompletion",
+    "openai-completions": "lm_eval.models.openai_completions:OpenAICompletionsAPI",
+    "sglang": "lm_eval.models.sglang_causallms:SGLangLM",
+    "sglang-generate": "lm_eval.models.sglang_generate_API:SGLANGGENERATEAPI",
+    "vllm": "lm_eval.models.vllm_causallms:VLLM",
 }
 
-#: The packages that a backend cannot do without, looked for before anything is loaded.
-PACKAGES = dict.fromkeys(("hf", "hf-auto", "huggingface"), ("torch", "transformers"))
+#: For each model name the packages that it needs; checked before anything is loaded.
+PACKAGES = {
+    **dict.fromkeys(("hf", "hf-auto", "huggingface"), ("torch", "transformers")),
+    **dict.fromkeys(("litellm", "litellm-chat", "litellm-chat-completions"), ("litellm",)),
+    "llama-cpp": ("llama_cpp",),
+    "sglang": ("sglang",),
+    "vllm": ("vllm",),
+}
 
-_CHECKPOINTS = "`--model hf` runs the models of transformers, from the hub or a folder."
-_GGUF = "`--model hf --model_args pretrained=FOLDER,gguf_file=NAME` reads GGUF files."
-_OWN_CLASS = "A model class of your own can ask a server or another library (docs/models.md)."
+_CHECKPOINTS = "Use `--model hf`, which runs transformers models from the hub or a folder."
+_SERVER = "Start its server and use `--model local-completions --model_args base_url=…,model=…`."
+_CUSTOM_CLASS = "A custom model class can call a server or another library (docs/extending.md)."
 
-#: Back ends of the published harness (0.4.13) that are not here yet, with what to use today.
+#: Models of the published harness (0.4.13) that are not available here yet, with an alternative.
 NOT_YET = {
-    "anthropic-chat": _OWN_CLASS,
-    "anthropic-chat-completions": _OWN_CLASS,
-    "anthropic-completions": _OWN_CLASS,
-    "ggml": _GGUF,
-    "gguf": _GGUF,
     "habana": _CHECKPOINTS,
-    "hf-audiolm-qwen": _OWN_CLASS,
+    "hf-audiolm-qwen": _CUSTOM_CLASS,
     "hf-mistral3": _CHECKPOINTS,
-    "hf-multimodal": _OWN_CLASS,
+    "hf-multimodal": _CUSTOM_CLASS,
     "ipex": _CHECKPOINTS,
-    "litellm": _OWN_CLASS,
-    "litellm-chat": _OWN_CLASS,
-    "litellm-chat-completions": _OWN_CLASS,
-    "local-chat-completions": _OWN_CLASS,
-    "local-completions": _OWN_CLASS,
     "mamba_ssm": _CHECKPOINTS,
-    "megatron_lm": _OWN_CLASS,
-    "nemo_lm": _OWN_CLASS,
+    "megatron_lm": _CUSTOM_CLASS,
+    "nemo_lm": _CUSTOM_CLASS,
     "neuronx": _CHECKPOINTS,
-    "onnxruntime": _OWN_CLASS,
-    "onnxruntime-genai": _OWN_CLASS,
-    "openai-chat-completions": _OWN_CLASS,
-    "openai-completions": _OWN_CLASS,
+    "onnxruntime": _CUSTOM_CLASS,
+    "onnxruntime-genai": _CUSTOM_CLASS,
     "openvino": _CHECKPOINTS,
-    "sglang": _CHECKPOINTS,
-    "sglang-generate": _OWN_CLASS,
-    "steered": _OWN_CLASS,
-    "textsynth": _OWN_CLASS,
-    "trtllm": _CHECKPOINTS,
-    "vllm": _CHECKPOINTS,
-    "vllm-vlm": _OWN_CLASS,
-    "watsonx_llm": _OWN_CLASS,
-    "winml": _OWN_CLASS,
+    "steered": _CUSTOM_CLASS,
+    "textsynth": _CUSTOM_CLASS,
+    "trtllm": _SERVER,
+    "vllm-vlm": _SERVER.replace("local-completions", "local-chat-completions"),
+    "watsonx_llm": _CUSTOM_CLASS,
+    "winml": _CUSTOM_CLASS,
 }
 
 for _name, _target in MODEL_MAPPING.items():
@@ -62,7 +72,7 @@ for _name, _advice in NOT_YET.items():
     model_registry.explain_missing(
         _name,
         f"the model {_name!r} of the published harness is not available here yet. {_advice} "
-        "Available today: hf, demo, dummy, and model classes of your own.",
+        f"Available models: {', '.join(sorted(MODEL_MAPPING))}, and custom model classes.",
     )
 
 __all__ = ["MODEL_MAPPING", "NOT_YET", "PACKAGES"]

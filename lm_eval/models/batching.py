@@ -1,7 +1,7 @@
-"""Requests in an order of their own, some at a time: for models that bring their own loops.
+"""Helpers that sort requests into batches and restore the original order of the answers.
 
-The backends here plan by shared prefixes instead (`engine/plan.py`); classes written for the
-published harness import this from `lm_eval.models.utils`.
+Model classes written for the published harness import them from `lm_eval.models.utils`. The models
+of this package do not use them: they batch requests by shared prefixes (`engine/plan.py`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ from itertools import zip_longest
 from typing import Any
 
 Size = Callable[[int, Sequence[Any]], int]
+"""Returns the size of the current batch, given the index of its last item and all items."""
 _NOTHING = object()
 
 
 class Collator:
-    """Sorts requests, cuts them into batches, and puts answers back into the order of asking.
+    """Sorts requests, splits them into batches, and restores the original order of the answers.
 
-    With `group_by="gen_kwargs"` a batch holds requests of one `group_fn` only. With
-    `group_by="contexts"` one request stands for all that read the same tokens, and `get_cache`
-    tells the others once its scores are there.
+    Args:
+        arr: the requests.
+        sort_fn: the sort key of a request.
+        group_fn: the group key of a request, used with `group_by`.
+        group_by: None for no groups. "gen_kwargs": all requests of a batch have the same
+            `group_fn`. "contexts": of the requests with the same `group_fn` (the same input tokens)
+            only one is in a batch; `get_cache` then yields the others with its logits. Any other
+            value raises `ValueError`.
     """
 
     def __init__(
@@ -30,7 +36,9 @@ class Collator:
         group_by: str | None = None,
     ) -> None:
         if group_by not in (None, "gen_kwargs", "contexts"):
-            raise ValueError(f"group_by is 'gen_kwargs', 'contexts' or None, not {group_by!r}")
+            raise ValueError(
+                f"group_by must be 'gen_kwargs', 'contexts' or None, not {group_by!r}."
+            )
         self._requests = list(arr)
         self._sort = sort_fn
         self._by_context = group_by == "contexts"
@@ -38,70 +46,103 @@ class Collator:
         for number, request in enumerate(self._requests):
             key = None if group_by is None else _hashable(group_fn(request))
             self._groups.setdefault(key, []).append(number)
-        self._asked: list[int] = []
-        """The requests whose answers come next, in the order they were given out."""
+        self._expected: list[int] = []
+        """Indices of the requests in the order in which their answers are expected."""
 
     def __len__(self) -> int:
+        """Returns the number of requests."""
         return len(self._requests)
 
     def get_batched(self, n: int = 1, batch_fn: Size | None = None) -> Iterator[list[Any]]:
-        """Batches of `n` requests, or as many as `batch_fn` says; of all at once if neither."""
+        """Yields batches of requests, group after group, in sorted order within each group.
+
+        With `group_by="contexts"`, all batches form one group, with one request per context.
+
+        Args:
+            n: the batch size; 0 for a single batch per group.
+            batch_fn: computes the batch size instead of `n`; see `Size`.
+        """
         if self._by_context:
-            portions = [[self._longest(group) for group in self._groups.values()]]
+            groups = [[self._longest(group) for group in self._groups.values()]]
         else:
-            portions = list(self._groups.values())
-        for portion in portions:
-            numbers = sorted(portion, key=lambda number: self._sort(self._requests[number]))
+            groups = list(self._groups.values())
+        for group in groups:
+            numbers = sorted(group, key=lambda number: self._sort(self._requests[number]))
             if not self._by_context:
-                self._asked += numbers
+                self._expected += numbers
             ordered = [self._requests[number] for number in numbers]
             yield from chunks(ordered, n, batch_fn)
 
     def _longest(self, group: list[int]) -> int:
-        """Of requests that read alike, the one that is scored at the most places."""
+        """Returns the index of the request of `group` (indices) with the longest continuation.
+
+        Its logits include those of the others.
+        """
         return max(group, key=lambda number: len(self._requests[number][-1]))
 
     def get_cache(
         self, req_str: Any, cxt_toks: list[int], cont_toks: list[int], logits: Any
     ) -> Iterator[tuple[Any, list[int], Any]]:
-        """Every request that these scores (1, T, V) answer: what it is, its tokens, its scores."""
+        """Yields every request that the logits of one request answer.
+
+        Args:
+            req_str: identifies the request.
+            cxt_toks: its context tokens.
+            cont_toks: its continuation tokens.
+            logits: its logits, of shape (1, tokens, vocabulary).
+
+        Yields:
+            `(req_str, continuation tokens, logits of the continuation)` of each request with the
+            same input tokens; only of the request itself unless `group_by` is "contexts".
+        """
         if not self._by_context:
             yield req_str, cont_toks, logits
             return
         for number in self._groups.pop(tuple(cxt_toks + cont_toks[:-1])):
-            asked, _, continuation = self._requests[number]
-            self._asked.append(number)
-            yield asked, continuation, logits[:, -len(continuation) :]
+            identifier, _, continuation = self._requests[number]
+            self._expected.append(number)
+            yield identifier, continuation, logits[:, -len(continuation) :]
 
     def get_original(self, newarr: Sequence[Any]) -> list[Any]:
-        """Answers, given in the order of batches, in the order of asking."""
+        """Returns `newarr`, the answers in the order of the batches, in the original order.
+
+        Raises `ValueError` if there are not as many answers as requests in the batches.
+        """
         answers: list[Any] = [None] * len(self._requests)
-        for number, answer in zip(self._asked, newarr, strict=True):
+        for number, answer in zip(self._expected, newarr, strict=True):
             answers[number] = answer
         return answers
 
 
 def chunks(items: Iterable[Any], n: int = 0, fn: Size | None = None) -> Iterator[list[Any]]:
-    """Cut items into lists of `n`, or of as many as `fn` says at that place; of all if neither."""
+    """Yields the items in lists of `n` items, or of as many as `fn` returns if it is given.
+
+    The last list may be shorter. With `n` 0 and no `fn`, all items are in one list. `fn` is called
+    with the index (from 0) of the last item and the list of all items.
+    """
     every = list(items)
-    held: list[Any] = []
-    for place, item in enumerate(every):
-        held.append(item)
-        if len(held) == (fn(place, every) if fn is not None else n):
-            yield held
-            held = []
-    if held:
-        yield held
+    chunk: list[Any] = []
+    for index, item in enumerate(every):
+        chunk.append(item)
+        if len(chunk) == (fn(index, every) if fn is not None else n):
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def _hashable(key: Any) -> Any:
+    """Returns the key with dictionaries and lists, also nested ones, converted to tuples.
+
+    The order of a dictionary's keys does not matter.
+    """
     if isinstance(key, dict):
         return tuple((name, _hashable(key[name])) for name in sorted(key))
     return tuple(map(_hashable, key)) if isinstance(key, (list, tuple)) else key
 
 
 class Reorderer:
-    """Requests sorted by a key, and answers put back into the order of asking."""
+    """Sorts requests by the key `fn`, and restores the original order of the answers."""
 
     def __init__(self, arr: Iterable[Any], fn: Callable[[Any], Any]) -> None:
         self._requests = list(arr)
@@ -110,9 +151,14 @@ class Reorderer:
         )
 
     def get_reordered(self) -> list[Any]:
+        """Returns the requests in sorted order."""
         return [self._requests[number] for number in self._order]
 
     def get_original(self, newarr: Sequence[Any]) -> list[Any]:
+        """Returns `newarr`, the answers in sorted order, in the original order of the requests.
+
+        Raises `ValueError` if there are not as many answers as requests.
+        """
         answers: list[Any] = [None] * len(self._requests)
         for number, answer in zip(self._order, newarr, strict=True):
             answers[number] = answer
@@ -120,7 +166,7 @@ class Reorderer:
 
 
 class Grouper:
-    """Requests by a key, and answers, given by the same keys, in the order of asking."""
+    """Groups requests by the key `fn`, and restores the original order of the answers."""
 
     def __init__(self, arr: Iterable[Any], fn: Callable[[Any], Any]) -> None:
         self._requests = list(arr)
@@ -129,12 +175,21 @@ class Grouper:
             self._groups.setdefault(_hashable(fn(request)), []).append(number)
 
     def get_grouped(self) -> dict[Any, list[Any]]:
+        """Returns the requests of each group, by its key.
+
+        Dictionaries and lists in keys are converted to tuples.
+        """
         return {
             key: [self._requests[number] for number in numbers]
             for key, numbers in self._groups.items()
         }
 
     def get_original(self, grouped_dict: Mapping[Any, Sequence[Any]]) -> list[Any]:
+        """Returns the answers, which are given by group key, in the original order.
+
+        `grouped_dict` has the keys of `get_grouped`, with one answer per request of the group.
+        Raises `KeyError` if a group is missing, and `ValueError` if a number of answers is wrong.
+        """
         answers: list[Any] = [None] * len(self._requests)
         for key, numbers in self._groups.items():
             for number, answer in zip(numbers, grouped_dict[key], strict=True):
@@ -143,6 +198,10 @@ class Grouper:
 
 
 def undistribute(iterable: Iterable[Sequence[Any]]) -> list[Any]:
-    """What was dealt out in turn to several, in its order again."""
+    """Returns the items of several lists, taking one item from each in turn.
+
+    This reverses the distribution of items to processes in turn: `[[0, 2], [1]]` becomes
+    `[0, 1, 2]`.
+    """
     rounds = zip_longest(*iterable, fillvalue=_NOTHING)
-    return [item for dealt in rounds for item in dealt if item is not _NOTHING]
+    return [item for row in rounds for item in row if item is not _NOTHING]

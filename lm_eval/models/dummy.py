@@ -1,4 +1,4 @@
-"""A model that answers without thinking, to exercise and time everything around the model."""
+"""A model with random answers, for testing and timing everything except the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from lm_eval.api.registry import register_model
 
 @register_model("dummy")
 class DummyLM(LM):
-    """Random log-likelihoods (from `random`, so seeded by the run) and one constant text."""
+    """Answers with random log-likelihoods and a constant text.
+
+    The random numbers come from the module `random`, which the run seeds.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A model whose answers you write yourself: for tests of tasks, filters and metrics."""
+"""A model whose answers come from functions that you pass, for tests of tasks and metrics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class ScriptedLM(LM):
 
     >>> lm = ScriptedLM(generate=lambda context, settings: "42")
 
-    A kind of request you gave no function for is an error, so a test fails where it should.
-    `asked` keeps every request in the order it came.
+    The three functions answer the three types of requests; they are called with the request's
+    arguments. A request of a type without a function raises `NotImplementedError`. The attribute
+    `requests` is the list of all requests received so far, in order.
     """
 
     def __init__(
@@ -31,13 +32,25 @@ class ScriptedLM(LM):
             "loglikelihood_rolling": rolling,
             "generate_until": generate,
         }
-        self.asked: list[Instance] = []
+        self.requests: list[Instance] = []
+
+    @property
+    def asked(self) -> list[Instance]:
+        """The former name of `requests`."""
+        return self.requests
 
     def _answer(self, kind: str, requests: list[Instance]) -> list[Any]:
+        """Returns one answer per request; `kind` is the request type.
+
+        Raises `NotImplementedError` if there is no function for this type.
+        """
         function = self._functions[kind]
         if function is None:
-            raise NotImplementedError(f"this ScriptedLM was given nothing to say to {kind}")
-        self.asked += requests
+            raise NotImplementedError(
+                f"this ScriptedLM has no function for {kind} requests; pass one to its constructor "
+                "(loglikelihood=…, rolling=… or generate=…)"
+            )
+        self.requests += requests
         return [function(*request.args) for request in requests]
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:

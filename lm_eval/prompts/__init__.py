@@ -1,1 +1,1 @@
-"""A document becomes a prompt: templates, few-shot examples, chat turns."""
+"""Turns documents into prompts: templates, prompt formats, few-shot examples and chat messages."""

@@ -1,7 +1,8 @@
-"""Read `doc_to_text`, `doc_to_target`, `doc_to_choice` and their like from a document.
+"""Evaluates `doc_to_text`, `doc_to_target`, `doc_to_choice` and similar fields for a document.
 
-Each may be a column name, a template, a function or a plain value; the rules for which is which,
-and for text that spells a number or a list, are the published ones.
+The value of such a field in a task file, called `spec` here, may be a column name, a Jinja
+template, a function or a constant. As in the published harness, a string that is the name of a
+column (in `columns`) is that column's value; any other text is a template.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ Doc = Mapping[str, Any]
 
 
 def text_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) -> Any:
-    """The question. A bare number, where there are choices, is an index into them."""
+    """Returns the question of a document, given the task's `doc_to_text` as `spec`.
+
+    If `spec` is one of `columns`, it is that column's value, of any type. Any other text is
+    rendered as a template; the result is a string, or an integer (an index into the choices) if
+    `has_choices` and it consists of digits. A function is called with the document, and an integer
+    is returned unchanged.
+
+    Raises `ConfigError` if `spec` has another type or the template is invalid, and `DataError` if
+    the template cannot be rendered for this document.
+    """
     if isinstance(spec, int):
         return spec
     if isinstance(spec, str):
@@ -27,11 +37,22 @@ def text_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) ->
         return int(text) if has_choices and text.isdecimal() else text
     if callable(spec):
         return spec(doc)
-    raise ConfigError(f"doc_to_text must be a column, template or function, not {spec!r}.")
+    raise ConfigError(
+        f"doc_to_text must be a column name, template, function or integer, not {spec!r}."
+    )
 
 
 def target_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) -> Any:
-    """The gold answer: text, an index into the choices, or a list of either."""
+    """Returns the gold answer of a document, given the task's `doc_to_target` as `spec`.
+
+    It is a string, an index into the choices, or a list of either. If `spec` is one of `columns`,
+    it is that column's value. Any other text is rendered as a template; the result is an integer if
+    `has_choices` and it consists of digits, a list if it is a Python list, and a string otherwise.
+    A function is called with the document; an integer or a list is returned unchanged.
+
+    Raises `ConfigError` if `spec` has another type or the template is invalid, and `DataError` if
+    the template cannot be rendered for this document.
+    """
     if isinstance(spec, (int, list)):
         return spec
     if isinstance(spec, str):
@@ -45,11 +66,19 @@ def target_of(doc: Any, spec: Any, columns: Collection[str], has_choices: bool) 
         return text
     if callable(spec):
         return spec(doc)
-    raise ConfigError(f"doc_to_target must be a column, template or function, not {spec!r}.")
+    raise ConfigError(
+        f"doc_to_target must be a column name, template, function, integer or list, not {spec!r}."
+    )
 
 
 def choices_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
-    """The answers to choose from."""
+    """Returns the choices of a document as a list, given the task's `doc_to_choice` as `spec`.
+
+    `spec` may be a list of choices, a mapping whose values are the choices, one of `columns`, a
+    template that renders as a Python list, or a function. Tuples and arrays are converted to lists;
+    what else a column, a template or a function gives is not checked. Raises `DataError` if a
+    template does not render as a Python literal, and `ConfigError` if `spec` has another type.
+    """
     if isinstance(spec, list):
         return spec
     if isinstance(spec, dict):
@@ -59,20 +88,26 @@ def choices_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
     elif callable(spec):
         found = spec(doc)
     else:
-        raise _wrong_choice(spec)
+        raise _choice_type_error(spec)
     if isinstance(found, tuple):
         return list(found)
     return found.tolist() if hasattr(found, "tolist") else found
 
 
-def _wrong_choice(spec: Any) -> ConfigError:
+def _choice_type_error(spec: Any) -> ConfigError:
     return ConfigError(
-        f"doc_to_choice must be a column, template, list, table or function, not {spec!r}."
+        f"doc_to_choice must be a column name, template, list, mapping or function, not {spec!r}."
     )
 
 
 def media_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
-    """Images or sounds that belong to the question."""
+    """Returns the images or sounds of a question; `spec` is `doc_to_image` or `doc_to_audio`.
+
+    If `spec` is one of `columns`, it is that column's value. Any other text is rendered as a
+    template, which must give a Python literal, otherwise `DataError` is raised. If `spec` is a
+    list, each element is evaluated and None is left out of the result. A function is called with
+    the document. Returns None if `spec` is None or of another type.
+    """
     if isinstance(spec, list):
         found = (media_of(doc, item, columns) for item in spec)
         return [item for item in found if item is not None]
@@ -82,23 +117,31 @@ def media_of(doc: Any, spec: Any, columns: Collection[str]) -> Any:
 
 
 def column_or_template(doc: Any, spec: str | None) -> Any:
-    """A description or prefix: a column's value, or the template filled in."""
+    """Returns the text of a description or prefix: the column `spec`, or the rendered template.
+
+    Returns None if `spec` is None or empty. Raises the errors of `apply_template`.
+    """
     if not spec:
         return None
     return doc[spec] if spec in doc else apply_template(spec, doc)
 
 
 def none_in(doc: Any, spec: Any, value: Any) -> str | None:
-    """Returns what is None in a field of a document, for validation; None if nothing is.
+    """Returns where a field of a document contains None, for a message; None if it does not.
 
-    `value` is what the field gave. A template may have given text that holds the word `None`.
+    It is used by validation, to find prompts that contain the word "None" by mistake.
+
+    Args:
+        doc: the document.
+        spec: the field in the task file: a column name, a template or a function.
+        value: the value of the field for this document.
     """
     if value is None or (isinstance(value, list) and None in value):
         return f"gives {value!r}" + (f" (column {spec!r})" if _is_column(doc, spec) else "")
     if isinstance(spec, str) and not _is_column(doc, spec) and renders_none(spec, doc):
         empty = [name for name, held in doc.items() if held is None and name in spec]
         named = f" ({', '.join(empty)} is None in this document)" if empty else ""
-        return f"writes the word None{named}, by the template {spec!r}"
+        return f"contains the word None{named}, which the template {spec!r} renders"
     written: str | None = spec.none_in(doc) if hasattr(spec, "none_in") else None
     return written
 
@@ -108,20 +151,26 @@ def _is_column(doc: Any, spec: Any) -> bool:
 
 
 def _literal(text: str, template: str, columns: Collection[str]) -> Any:
+    """Returns the Python literal in `text`, which is what `template` was rendered as.
+
+    Raises `DataError` if it is not a literal; if `template` looks like a column name, the message
+    suggests the nearest of `columns`.
+    """
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        if template.isidentifier():  # a name by itself is meant to be a column's
+        if template.isidentifier():  # A single word is probably a misspelled column name.
             raise DataError(
                 f"there is no column {template!r}.{suggestion(template, columns)} "
                 f"The columns are: {', '.join(columns)}."
             ) from error
         raise DataError(
-            f"the template {template!r} should spell a Python list, but gave {text!r}."
+            f"the template {template!r} must render as a Python list, but rendered as {text!r}."
         ) from error
 
 
 def _literal_or_text(text: str) -> Any:
+    """Returns the Python literal in `text`, or `text` itself if it is not a literal."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

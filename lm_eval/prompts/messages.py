@@ -1,4 +1,4 @@
-"""A prompt as turns: the same pieces written as plain text or as a chat."""
+"""Prompts as a list of messages, which can be written as plain text or as a chat."""
 
 from __future__ import annotations
 
@@ -13,28 +13,39 @@ ChatTemplate = Callable[..., str]
 
 @dataclass(frozen=True)
 class Message:
-    """One turn. `delimiter` follows it in plain text and is left out of a chat."""
+    """One message of a prompt."""
 
+    #: "system", "user" or "assistant".
     role: str
     content: str
+    #: The text that follows the message in a plain-text prompt. Chats do not contain it.
     delimiter: str = ""
 
     def to_dict(self) -> dict[str, str]:
+        """Returns the message as chat templates take it: a dictionary with `role` and `content`."""
         return {"role": self.role, "content": self.content}
 
     def to_text(self) -> str:
+        """Returns the message as part of a plain-text prompt: its content and its delimiter."""
         return self.content + self.delimiter
 
 
 def join(prefix: str | None, suffix: str | None, delimiter: str = " ") -> str:
-    """Both texts, with the delimiter between them unless there is white space already."""
+    """Returns `prefix` and `suffix` joined by `delimiter`.
+
+    The delimiter is left out if there is whitespace between them already, or if either is empty or
+    None.
+    """
     if not prefix or not suffix:
         return prefix or suffix or ""
     return prefix + (delimiter if needs_delimiter(prefix, suffix) else "") + suffix
 
 
 def needs_delimiter(prefix: str, suffix: str) -> bool:
-    """Whether two texts would run together."""
+    """Returns whether there is no whitespace between two strings that are to be joined.
+
+    Returns False if `prefix` is empty. `suffix` must not be empty.
+    """
     return bool(prefix) and not (prefix[-1].isspace() or suffix[0].isspace())
 
 
@@ -47,13 +58,28 @@ def question_and_answer(
     target_delimiter: str = " ",
     fewshot_delimiter: str = "\n\n",
 ) -> list[Message]:
-    """The turns of one example: the question, and its answer or the start of one.
+    """Returns the messages of one document: a user message, and an assistant message if needed.
 
-    `answer` may be text, an index into the choices, or a list of right answers, of which the
-    first is shown. Without an answer a `prefix` opens the assistant's turn.
+    Few-shot examples have an answer, which follows the `prefix` in their assistant message. The
+    evaluated document has none; if there is a `prefix`, its assistant message contains only the
+    prefix, which the model continues.
+
+    Args:
+        question: the text of the user message.
+        choices: the choices that an integer `answer` refers to.
+        answer: a string, an index into `choices`, or a list of correct answers as strings, of which
+            the first is shown. None or "" for the evaluated document.
+        prefix: the text with which the answer begins (the task's `gen_prefix`).
+        target_delimiter: the text between question and answer in a plain-text prompt.
+        fewshot_delimiter: the text after the answer in a plain-text prompt.
+
+    Raises:
+        DataError: the question or the answer is not a string, or the index is out of range.
     """
     if not isinstance(question, str):
-        raise DataError(f"doc_to_text gave {question!r}, which is not text.")
+        raise DataError(
+            f"doc_to_text must return a string, but returned {question!r} for a document."
+        )
     answered = answer is not None and answer != ""
     if prefix:
         delimiter = target_delimiter if needs_delimiter(question, prefix) else ""
@@ -69,21 +95,38 @@ def question_and_answer(
 
 
 def _answer_text(answer: Any, choices: Sequence[str] | None) -> str:
+    """Returns the text of an answer: a string, an index into `choices`, or a list of strings.
+
+    Of a list, the first string is returned. A negative index counts from the end. Raises
+    `DataError` if the index is out of range, or if the answer is none of these.
+    """
     if choices and isinstance(answer, int):
         if not -len(choices) <= answer < len(choices):
             raise DataError(
-                f"the gold answer is number {answer}, but there are {len(choices)} choices."
+                f"doc_to_target returned the index {answer}, but the document has only "
+                f"{len(choices)} choices; indices start at 0."
             )
         text: Any = choices[answer]
     else:
         text = answer[0] if isinstance(answer, list) else answer
     if not isinstance(text, str):
-        raise DataError(f"doc_to_target gave {answer!r}, which is neither text nor a choice.")
+        raise DataError(
+            "doc_to_target must return a string or the index of a choice, but returned "
+            f"{answer!r} for a document."
+        )
     return text
 
 
 def render(messages: Sequence[Message], chat_template: ChatTemplate | None, multiturn: bool) -> str:
-    """The prompt: plain text, or whatever the model's chat template makes of the turns."""
+    """Returns the prompt as one text.
+
+    Args:
+        messages: the messages of the prompt.
+        chat_template: the function of the model that turns a list of messages into text. None
+            writes a plain-text prompt.
+        multiturn: whether few-shot examples are separate messages of the chat. If not, they are
+            part of one user message. Without a chat template it has no effect.
+    """
     if chat_template is None:
         return "".join(message.to_text() for message in messages)
     if multiturn:
@@ -92,7 +135,11 @@ def render(messages: Sequence[Message], chat_template: ChatTemplate | None, mult
 
 
 def single_turn(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """All examples and the question folded into one user turn, as plain text would have them."""
+    """Returns a chat in which all few-shot examples and the question are one user message.
+
+    The user message is written like a plain-text prompt. A system message at the beginning and a
+    prefilled assistant message at the end remain separate.
+    """
     system = [messages[0]] if messages and messages[0].role == "system" else []
     turns = list(messages[len(system) :])
     opening = [turns.pop()] if turns and turns[-1].role == "assistant" else []

@@ -1,7 +1,9 @@
-"""PromptSource: one data set asked about in the many ways its template files hold.
+"""Prompts from PromptSource, a collection of many prompt templates for each dataset.
 
-A template is one Jinja text that spells question and answer with `|||` between them, and perhaps
-the answers to choose from. `use_prompt` names one, or by a pattern many: the task then fans out.
+A template is a Jinja string that renders the question and the answer, separated by `|||`. It may
+also have a second Jinja string that renders the answer choices. The field `use_prompt` of a task
+file names a template, or matches several with a pattern. A pattern expands to one task per
+template.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from lm_eval.prompts.template import apply_template, env, renders_none
 
 logger = logging.getLogger(__name__)
 
-SETTING = "LMEVAL_PROMPTSOURCE_DIR"
-PARTED = "|||"
-#: Prompts that the published harness knows by these names.
+#: The environment variable with the path of PromptSource's template folder.
+TEMPLATES_ENV_VAR = "LMEVAL_PROMPTSOURCE_DIR"
+#: Separates question and answer, and answer choices, in a rendered template.
+SEPARATOR = "|||"
+#: Prompts that the published harness defines: the prompt's text by source and name.
 BUILT_IN = {
     "qa-basic": {
         "question-newline-answer": "Question: {{question}}\nAnswer:",
@@ -43,62 +47,87 @@ Doc = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One template of a data set. Its methods are what a task's `doc_to_*` fields call."""
+    """One prompt template of a dataset. A task's `doc_to_*` fields call its methods."""
 
     name: str
+    #: The template of question and answer, separated by `|||`.
     jinja: str
+    #: The template of the answer choices, separated by `|||`; None if there are no choices.
     answer_choices: str | None = None
 
     def parts(self, doc: Doc) -> list[str]:
-        """The question and the answer; fewer where the template has nothing to ask here."""
-        return _split(apply_template(self.jinja, self._known(doc)))
+        """Returns the rendered parts of the template: usually `[question, answer]`.
 
-    def _known(self, doc: Doc) -> dict[str, Any]:
-        """What the template may refer to."""
-        known = {**_guarded(doc), _DRAW: self._draw(doc)}
+        There are fewer, or none, if a condition in the template excludes the document.
+        """
+        return _split(apply_template(self.jinja, self._variables(doc)))
+
+    def _variables(self, doc: Doc) -> dict[str, Any]:
+        """Returns the variables of the template: columns, answer choices and a random generator.
+
+        `answer_choices` is left out if the prompt has none.
+        """
+        variables = {**_escape_doc(doc), _GENERATOR_VARIABLE: self._generator(doc)}
         if self.answer_choices is not None:
-            known["answer_choices"] = [_guard(choice) for choice in self.choices(doc)]
-        return known
+            variables["answer_choices"] = [_escape(choice) for choice in self.choices(doc)]
+        return variables
 
     def text(self, doc: Doc) -> str:
-        return self._both(doc)[0]
+        """Returns the question. Raises `DataError` if the template excludes the document."""
+        return self._question_and_answer(doc)[0]
 
     def target(self, doc: Doc) -> str:
-        return self._both(doc)[1]
+        """Returns the answer. Raises `DataError` if the template excludes the document."""
+        return self._question_and_answer(doc)[1]
 
     def choices(self, doc: Doc) -> list[str]:
-        known = {**_guarded(doc), _DRAW: self._draw(doc)}
-        return _split(apply_template(self.answer_choices or "", known))
+        """Returns the answer choices; an empty list if the template has none."""
+        variables = {**_escape_doc(doc), _GENERATOR_VARIABLE: self._generator(doc)}
+        return _split(apply_template(self.answer_choices or "", variables))
 
-    def _both(self, doc: Doc) -> list[str]:
+    def _question_and_answer(self, doc: Doc) -> list[str]:
+        """Returns `[question, answer]`.
+
+        Raises `DataError` if the template excludes the document, that is, does not render two
+        parts.
+        """
         parts = self.parts(doc)
         if len(parts) != 2:
             raise DataError(
-                f"the prompt {self.name!r} does not ask about this document: it gives "
-                f"{len(parts)} of question and answer. Choose another, or leave such documents "
-                "out with process_docs."
+                f"the prompt {self.name!r} cannot be used for this document: it must render a "
+                f"question and an answer, but rendered {len(parts)} part(s). Choose another "
+                "prompt, or remove such documents with process_docs."
             )
         return parts
 
-    def _draw(self, doc: Doc) -> random.Random:
-        """Where a template picks at random: always the same pick for the same document."""
+    def _generator(self, doc: Doc) -> random.Random:
+        """Returns the generator for random choices in the template.
+
+        It is seeded with the prompt's name and the document, so the choices are reproducible.
+        """
         written = json.dumps(doc, sort_keys=True, default=str)
         digest = hashlib.sha256(f"{self.name}\n{written}".encode(errors="surrogatepass"))
         return random.Random(digest.digest())
 
     def fields(self) -> dict[str, Any]:
-        """The task fields this prompt writes."""
+        """Returns the task fields that this prompt sets, as functions of a document.
+
+        These are `doc_to_text`, `doc_to_target` and, if there are answer choices, `doc_to_choice`.
+        """
         written: dict[str, Any] = {
-            "doc_to_text": _Reader(self, Prompt.text),
-            "doc_to_target": _Reader(self, Prompt.target),
+            "doc_to_text": _PromptField(self, Prompt.text),
+            "doc_to_target": _PromptField(self, Prompt.target),
         }
         if self.answer_choices is not None:
-            written["doc_to_choice"] = _Reader(self, Prompt.choices)
+            written["doc_to_choice"] = _PromptField(self, Prompt.choices)
         return written
 
 
-class _Reader:
-    """A prompt's method as a function, which shows its template where a task is written out."""
+class _PromptField:
+    """A callable that calls a method of a prompt, for the `doc_to_*` fields of a task.
+
+    Its `str()` contains the template, because results files store the configuration of a task.
+    """
 
     def __init__(self, prompt: Prompt, read: Callable[[Prompt, Doc], Any]) -> None:
         self.prompt = prompt
@@ -108,10 +137,13 @@ class _Reader:
         return self.read(self.prompt, doc)
 
     def none_in(self, doc: Doc) -> str | None:
-        """Says so where the template writes the word `None` for a document."""
-        if not renders_none(self.prompt.jinja, self.prompt._known(doc)):
+        """Returns a description if the prompt contains `None` for a document; otherwise None.
+
+        The whole template is searched: both question and answer.
+        """
+        if not renders_none(self.prompt.jinja, self.prompt._variables(doc)):
             return None
-        return f"writes the word None, by the prompt {self.prompt.name!r}"
+        return f"contains the word None, which the prompt {self.prompt.name!r} renders"
 
     def __str__(self) -> str:
         part = self.read.__name__
@@ -119,32 +151,52 @@ class _Reader:
         return f"{part} of {source}"
 
 
-# -- which prompts ----------------------------------------------------------------------------
+# -- finding prompts --------------------------------------------------------------------------
 
 
 def apply_prompt(values: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-    """A task's fields with the prompt that `use_prompt` names, be it by a pattern."""
+    """Returns the fields of a task with the prompt applied that `use_prompt` names.
+
+    If `use_prompt` is not set, the fields are returned unchanged. A pattern must match exactly one
+    prompt. If the template has conditions, `process_docs` is set to a function that keeps the
+    documents for which the prompt can be used.
+
+    Args:
+        values: the fields of the task file.
+        folder: the folder of the task file, to which paths in `use_prompt` may be relative.
+
+    Raises:
+        UnknownNameError: there is no prompt with this name.
+        ConfigError: the pattern matches several prompts, the prompt has no answer choices although
+            the task is multiple-choice, or the templates are not found.
+    """
     spec = values.get("use_prompt")
     if spec is None:
         return dict(values)
     found = find_prompts(values, folder)
     if len(found) > 1:
-        raise ConfigError(f"use_prompt: {spec!r} stands for {len(found)} prompts; name one.")
+        raise ConfigError(
+            f"use_prompt: {spec!r} matches {len(found)} prompts, but this task can use only one; "
+            "write the full name of one prompt."
+        )
     written = found[0].fields()
     if values.get("output_type") != "multiple_choice":
         written.pop("doc_to_choice", None)
     elif "doc_to_choice" not in written:
         raise ConfigError(
-            f"use_prompt: {found[0].name!r} has no choices to rank; "
-            "set output_type: generate_until, or name another prompt."
+            f"use_prompt: the prompt {found[0].name!r} has no answer choices, which output_type "
+            "multiple_choice needs; set output_type: generate_until, or name another prompt."
         )
     if "{%" in found[0].jinja:
-        written["process_docs"] = _Asked(found[0], values.get("process_docs"))
+        written["process_docs"] = _FittingDocs(found[0], values.get("process_docs"))
     return {**values, **written}
 
 
-class _Asked:
-    """`process_docs` of a prompt with conditions: the documents that it asks about."""
+class _FittingDocs:
+    """The `process_docs` of a prompt with conditions: keeps the documents that the prompt fits.
+
+    If the task has a `process_docs` of its own, given as `before`, it is called first.
+    """
 
     def __init__(self, prompt: Prompt, before: Callable[[Any], Any] | None) -> None:
         self.prompt, self.before = prompt, before
@@ -153,10 +205,13 @@ class _Asked:
         docs = docs if self.before is None else self.before(docs)
         numbers = [i for i, doc in enumerate(docs) if len(self.prompt.parts(doc)) == 2]
         if not numbers:
-            raise DataError(f"the prompt {self.prompt.name!r} asks about none of the documents.")
+            raise DataError(
+                f"the prompt {self.prompt.name!r} can be used for none of the documents; name "
+                "another one in use_prompt."
+            )
         if len(numbers) < len(docs):
             logger.info(
-                "the prompt %r asks about %d of %d documents.",
+                "the prompt %r can be used for %d of %d documents; the others are left out.",
                 self.prompt.name,
                 len(numbers),
                 len(docs),
@@ -165,20 +220,23 @@ class _Asked:
         return docs
 
     def __str__(self) -> str:
-        return f"documents that {self.prompt.name} asks about"
+        return f"documents that the prompt {self.prompt.name} applies to"
 
 
 def fan_out(values: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
-    """What `use_prompt` is to be for each of the prompts it stands for, by the prompt's name.
+    """Returns the prompts that `use_prompt` matches, so that a task can be made for each.
 
-    Logs one warning that names the prompts of a pattern which do not fit the output type.
+    The mapping is from each prompt's name to the `use_prompt` value that selects it alone. It is
+    empty if `use_prompt` is not set. Logs a warning with the prompts that match a pattern but do
+    not fit the output type of the task. The parameters are those of `apply_prompt`, and the errors
+    those of `find_prompts`.
     """
     if values.get("use_prompt") is None:
         return {}
     found, skipped = _fitting(values, folder)
     if skipped:
         logger.warning(
-            "use_prompt: %r: %d of %d prompts have no choices to rank and are skipped, as the "
+            "use_prompt: %r: %d of %d prompts have no answer choices and are skipped, because the "
             "output type is multiple_choice: %s.",
             values["use_prompt"],
             len(skipped),
@@ -190,19 +248,30 @@ def fan_out(values: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
 
 
 def find_prompts(values: Mapping[str, Any], folder: Path | None = None) -> list[Prompt]:
-    """The prompts that `use_prompt` stands for: `name`, `promptsource:name` or a path before it.
+    """Returns the prompts that `use_prompt` of a task names, at least one.
 
-    The name may be a pattern, which leaves out prompts that do not fit the task's output type.
-    `folder` is where the task file lies; paths may be relative to it.
+    `use_prompt` is `name`, `promptsource:name`, or `source:name`, where the source is the path of a
+    template file or folder, or `qa-basic`. The name may be a pattern with `*`. If some of the
+    prompts that it matches have answer choices and the task is multiple-choice, those without are
+    left out.
+
+    Args:
+        values: the fields of the task file.
+        folder: the folder of the task file, to which paths may be relative.
+
+    Raises:
+        UnknownNameError: no prompt matches.
+        ConfigError: the templates are not found, or a file is not a template file.
     """
     return _fitting(values, folder)[0]
 
 
 def _fitting(values: Mapping[str, Any], folder: Path | None) -> tuple[list[Prompt], list[Prompt]]:
-    """The prompts that `use_prompt` stands for, and those a pattern matches in vain.
+    """Returns the prompts that `use_prompt` names, and those that are skipped.
 
-    An exact name is taken whether it fits or not: `apply_prompt` refuses one that does not. So is
-    a pattern of which nothing fits.
+    Prompts without answer choices are skipped if a pattern matches them in a multiple-choice task.
+    An exact name is never skipped, nor are the prompts of a pattern if all of them lack choices;
+    `apply_prompt` raises an error for these. Raises `UnknownNameError` if no prompt matches.
     """
     source, wanted = _source_and_name(values["use_prompt"])
     prompts = _prompts_of(source, values, folder)
@@ -216,23 +285,34 @@ def _fitting(values: Mapping[str, Any], folder: Path | None) -> tuple[list[Promp
         names = [prompt.name for prompt in prompts]
         raise UnknownNameError(
             f"use_prompt: there is no prompt {wanted!r}.{suggestion(wanted, names)} "
-            f"There are: {', '.join(names)}."
+            f"Available prompts: {', '.join(names)}."
         )
     return found, []
 
 
 def _source_and_name(spec: Any) -> tuple[str, str]:
+    """Returns the parts of `use_prompt` before and after the first colon.
+
+    Without a colon, the source is "promptsource". Raises `ConfigError` if `spec` is not a string,
+    or is empty.
+    """
     if not isinstance(spec, str) or not spec:
-        raise ConfigError(f"use_prompt must name a prompt, not {spec!r}.")
+        raise ConfigError(f"use_prompt must be the name of a prompt, not {spec!r}.")
     source, mark, name = spec.partition(":")
     return (source, name) if mark else ("promptsource", spec)
 
 
 def _prompts_of(source: str, values: Mapping[str, Any], folder: Path | None) -> list[Prompt]:
+    """Returns all prompts of a source: a built-in one, "promptsource", a folder or a YAML file.
+
+    In "promptsource" and in a folder, these are the prompts for the task's dataset. Paths are
+    relative to `folder`. Raises `ConfigError` if the source is none of these, or has no prompts for
+    the dataset.
+    """
     if source in BUILT_IN:
         target = values.get("doc_to_target")
         answer = target if isinstance(target, str) and "{" in target else f"{{{{{target}}}}}"
-        return [Prompt(n, f"{text}{PARTED}{answer}") for n, text in BUILT_IN[source].items()]
+        return [Prompt(n, f"{text}{SEPARATOR}{answer}") for n, text in BUILT_IN[source].items()]
     if source == "promptsource":
         return read_templates(_file_for(template_folder(), values))
     path = (folder or Path()) / Path(source).expanduser()
@@ -241,14 +321,19 @@ def _prompts_of(source: str, values: Mapping[str, Any], folder: Path | None) -> 
     if path.suffix in (".yaml", ".yml"):
         return read_templates(path)
     raise ConfigError(
-        f"use_prompt: {source!r} before the colon must be `promptsource`, a templates folder, or "
-        f"a YAML file; the prompts built in are {', '.join(BUILT_IN)}."
+        f"use_prompt: {source!r} before the colon must be `promptsource`, a template folder, a "
+        f"YAML file, or a built-in source ({', '.join(BUILT_IN)})."
     )
 
 
 def template_folder() -> Path:
-    """Where PromptSource's templates lie: as set, or inside the installed package."""
-    setting = os.environ.get(SETTING)
+    """Returns the path of PromptSource's template folder.
+
+    It is set by the environment variable `LMEVAL_PROMPTSOURCE_DIR`, whose path need not exist;
+    otherwise it is inside the installed package `promptsource`. Raises `ConfigError` if there is
+    neither.
+    """
+    setting = os.environ.get(TEMPLATES_ENV_VAR)
     if setting:
         return _templates_in(Path(setting).expanduser())
     package = importlib.util.find_spec("promptsource")
@@ -256,22 +341,32 @@ def template_folder() -> Path:
         if (Path(place) / "templates").is_dir():
             return Path(place) / "templates"
     raise ConfigError(
-        f"use_prompt: PromptSource's templates are not here. Set {SETTING} to a folder of them, "
-        "install the package promptsource, or name a folder: `use_prompt: path/to/templates:NAME`."
+        f"use_prompt: PromptSource's templates were not found. Set the environment variable "
+        f"{TEMPLATES_ENV_VAR} to their folder, install the package promptsource, or name a folder: "
+        "`use_prompt: path/to/templates:NAME`."
     )
 
 
 def _templates_in(folder: Path) -> Path:
-    """Returns the folder of templates: the one given, or `templates/` inside it."""
+    """Returns `folder/templates` if it exists, otherwise `folder`."""
     inside = folder / "templates"
     return inside if inside.is_dir() else folder
 
 
 def _file_for(root: Path, values: Mapping[str, Any]) -> Path:
-    """A data set's template file. Newer hub names carry an owner that the templates' do not."""
+    """Returns the `templates.yaml` of the task's dataset in the template folder `root`.
+
+    Tries the folder `dataset_path`, then its last part (`name` of `owner/name`), because older
+    templates have no owner. In each, the file of the subset (`dataset_name`) is preferred to that
+    of the whole dataset. Raises `ConfigError` if there is no file, or if `dataset_path` is not set.
+    """
     data, subset = values.get("dataset_path"), values.get("dataset_name")
     if not data:
-        raise ConfigError("use_prompt: the task names no data set to find the templates of.")
+        raise ConfigError(
+            "use_prompt: PromptSource's templates are found by the name of the dataset, but the "
+            "task does not set dataset_path. Set it, or name a template file: "
+            "`use_prompt: path/to/templates.yaml:NAME`."
+        )
     for name in dict.fromkeys((str(data), str(data).rpartition("/")[2])):
         for part in dict.fromkeys((subset, None)):
             file = root / name / (part or "") / "templates.yaml"
@@ -280,7 +375,8 @@ def _file_for(root: Path, values: Mapping[str, Any]) -> Path:
     near = ", ".join(sorted(p.name for p in (root / str(data).rpartition("/")[2]).glob("*/")))
     raise ConfigError(
         f"use_prompt: {root} has no templates for {data}{f' ({subset})' if subset else ''}."
-        + (f" It has them for: {near}." if near else "")
+        + (f" There are templates for these subsets: {near}." if near else "")
+        + " Check dataset_path and dataset_name."
     )
 
 
@@ -288,7 +384,7 @@ def _file_for(root: Path, values: Mapping[str, Any]) -> Path:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads the tagged mappings of template files as plain ones."""
+    """A YAML loader that reads the mappings tagged `!Template` as plain dictionaries."""
 
 
 for _tag in ("!Template", "!TemplateMetadata"):
@@ -297,72 +393,102 @@ for _tag in ("!Template", "!TemplateMetadata"):
 
 @cache
 def read_templates(path: Path) -> list[Prompt]:
-    """Every prompt of a file: PromptSource's own kind, or `prompts:` with `doc_to_*` texts."""
+    """Returns the prompts of a template file, sorted by name. Files are cached by path.
+
+    The file is a `templates.yaml` of PromptSource, or has a mapping `prompts:` with `doc_to_text`
+    and `doc_to_target` by name. Raises `ConfigError` if it cannot be read or has another structure.
+    """
     try:
         content = yaml.load(path.read_bytes(), _Loader)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise ConfigError(
+            f"use_prompt: the template file {path} cannot be read ({error.strerror}). Check the "
+            "path and its permissions."
+        ) from error
     except (yaml.YAMLError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"{path}: is not a file of prompt templates: {reason}.") from error
+        raise ConfigError(
+            f"use_prompt: {path} is not a file of prompt templates: {reason}."
+        ) from error
     try:
         prompts = sorted(_prompts_in(content), key=lambda prompt: prompt.name)
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{path}: is not a file of prompt templates: expected `templates:` with name and "
-            f"jinja, or `prompts:` with doc_to_text and doc_to_target ({error!r})."
+            f"use_prompt: {path} is not a file of prompt templates: expected `templates:` with "
+            "name and jinja, or `prompts:` with doc_to_text and doc_to_target "
+            f"({error!r})."
         ) from error
     return prompts
 
 
 def _prompts_in(content: Any) -> Iterator[Prompt]:
+    """Yields the prompts in the parsed content of a template file.
+
+    If a name occurs several times under `templates`, "(2)" and so on is added to the later ones.
+    Raises `KeyError`, `TypeError` or `AttributeError` if the content has another structure.
+    """
     if "prompts" in content:
         for name, texts in content["prompts"].items():
-            yield Prompt(str(name), f"{texts['doc_to_text']}{PARTED}{texts['doc_to_target']}")
+            yield Prompt(str(name), f"{texts['doc_to_text']}{SEPARATOR}{texts['doc_to_target']}")
         return
     seen: dict[str, int] = {}
     for template in content["templates"].values():
         name = str(template["name"])
         seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 1:  # some files use a name twice
+        if seen[name] > 1:  # Some files of PromptSource contain a name twice.
             name = f"{name} ({seen[name]})"
         yield Prompt(name, template["jinja"], template.get("answer_choices"))
 
 
 # -- rendering --------------------------------------------------------------------------------
 
-_DRAW = "_draw"
-#: Stands for a `|||` of the document itself while question and answer are told apart.
-_GUARD = "\ue000\ue001\ue000"
+#: The template variable that holds the random generator.
+_GENERATOR_VARIABLE = "_draw"
+#: Replaces `|||` in the columns of a document, so that it is not taken for a separator.
+_ESCAPED_SEPARATOR = "\ue000\ue001\ue000"
 
 
-def _guard(value: Any) -> Any:
+def _escape(value: Any) -> Any:
+    """Returns `value` with every `|||` in its strings replaced by a placeholder.
+
+    It also looks inside mappings, lists and tuples; tuples become lists.
+    """
     if isinstance(value, str):
-        return value.replace(PARTED, _GUARD)
+        return value.replace(SEPARATOR, _ESCAPED_SEPARATOR)
     if isinstance(value, Mapping):
-        return {key: _guard(item) for key, item in value.items()}
-    return [_guard(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _escape(item) for key, item in value.items()}
+    return [_escape(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _guarded(doc: Doc) -> dict[str, Any]:
-    return {key: _guard(value) for key, value in doc.items()}
+def _escape_doc(doc: Doc) -> dict[str, Any]:
+    """Returns a copy of a document with every `|||` in its columns replaced by a placeholder."""
+    return {key: _escape(value) for key, value in doc.items()}
 
 
 def _split(rendered: str) -> list[str]:
-    parts = [part.strip().replace(_GUARD, PARTED) for part in rendered.split(PARTED)]
+    """Returns the parts of a rendered template between `|||`, without whitespace around them.
+
+    Separators that were escaped are restored. Returns an empty list for blank text.
+    """
+    parts = [
+        part.strip().replace(_ESCAPED_SEPARATOR, SEPARATOR) for part in rendered.split(SEPARATOR)
+    ]
     return [] if parts == [""] else parts
 
 
 @pass_context
 def _choice(context: Context, items: Any) -> Any:
-    """Pick one at random; outside a prompt, with no document to seed it, the first."""
+    """Returns a random item: the template filter `choice`.
+
+    In a template that is not a PromptSource prompt there is no seed, so the first item is returned.
+    """
     options = list(items)
-    draw = context.get(_DRAW)
-    return draw.choice(options) if draw is not None else options[0]
+    generator = context.get(_GENERATOR_VARIABLE)
+    return generator.choice(options) if generator is not None else options[0]
 
 
 def _most_frequent(items: Any) -> list[Any]:
-    """The items that occur most often, each once."""
+    """Returns the items that occur most often, each once: the template filter `most_frequent`."""
     listed = list(items)
     most = max(map(listed.count, listed), default=0)
     return list(dict.fromkeys(item for item in listed if listed.count(item) == most))

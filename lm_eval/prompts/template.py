@@ -1,4 +1,4 @@
-"""Jinja2 templates, compiled once, unable to reach anything but the document."""
+"""Renders Jinja2 templates in a sandbox, in which a template can access only the document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from lm_eval.errors import ConfigError, DataError, EvalError
 
 
 def regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:
-    """`re.sub` as a template filter."""
+    """Returns `string` with matches of `pattern` replaced, as `re.sub` does; a template filter.
+
+    At most `count` matches are replaced; 0 replaces all.
+    """
     return re.sub(pattern, repl, string, count=count)
 
 
@@ -28,46 +31,60 @@ env.filters["regex_replace"] = regex_replace
 
 @cache
 def compile_template(source: str) -> Template:
-    """Compile a template; every document of every task with the same text shares the result."""
+    """Returns the compiled template. Templates are cached by their source text.
+
+    Raises `ConfigError`, with the line number, if the syntax is invalid.
+    """
     try:
         template = env.from_string(source)
     except TemplateSyntaxError as error:
         raise ConfigError(
-            f"template line {error.lineno}: {(error.message or '').rstrip('.')}, in {source!r}."
+            f"the template {source!r} has a syntax error in line {error.lineno}: "
+            f"{(error.message or '').rstrip('.')}."
         ) from error
-    # Each rendering copies the globals; a plain dictionary is copied much sooner than a chain.
+    # Jinja copies the globals for every rendering, and a plain dictionary is copied much faster
+    # than the ChainMap that Jinja creates.
     template.globals = dict(template.globals)
     return template
 
 
 def apply_template(template: str, doc: Mapping[str, Any]) -> str:
-    """Fill a template in from a document."""
+    """Returns a template rendered with the columns of a document as variables.
+
+    Raises `ConfigError` if the template is invalid or accesses something that the sandbox forbids,
+    and `DataError` if rendering fails for this document, for example because a column is missing.
+    """
     compiled = compile_template(template)
     try:
         return compiled.render(doc)
     except UndefinedError as error:
         raise DataError(
             f"{error.message}, in {_line_of(error)}the template {template!r}. "
-            f"The document has: {', '.join(map(str, doc))}."
+            f"The columns of the document are: {', '.join(map(str, doc))}."
         ) from error
     except SecurityError as error:
         raise ConfigError(
-            f"the template {template!r} reaches for what it may not have: {_end(error)}."
+            f"the template {template!r} accesses something that is not allowed in templates: "
+            f"{_message(error)}."
         ) from error
     except EvalError:
         raise
-    except Exception as error:  # whatever a template's arithmetic, pattern or recursion comes to
+    except Exception as error:  # Expressions in a template can raise any exception.
         raise DataError(
             f"{_line_of(error)}the template {template!r} failed on a document: "
-            f"{type(error).__name__}: {_end(error)}."
+            f"{type(error).__name__}: {_message(error)}."
         ) from error
 
 
 class _NoneRenderedError(Exception):
-    """An expression of a template gave None where text is to stand."""
+    """Raised when an expression of a template evaluates to None."""
 
 
 def _refuse_none(value: Any) -> Any:
+    """Returns `value`; raises `_NoneRenderedError` if it is or contains None.
+
+    Only lists and tuples are searched.
+    """
     if value is None or (isinstance(value, (list, tuple)) and None in value):
         raise _NoneRenderedError
     return value
@@ -77,9 +94,10 @@ _strict_env = env.overlay(finalize=_refuse_none)
 
 
 def renders_none(template: str, doc: Mapping[str, Any]) -> bool:
-    """Returns whether a template writes `None`, alone or in a list, for a document.
+    """Returns whether an expression of a template gives None, or a list or tuple with None in it.
 
-    Only for templates that `apply_template` can fill in from this document.
+    Such a prompt would contain the word "None". Call it only after `apply_template` succeeded for
+    this document, because other errors are not handled.
     """
     try:
         _strict_env.from_string(template).render(doc)
@@ -88,13 +106,14 @@ def renders_none(template: str, doc: Mapping[str, Any]) -> bool:
     return False
 
 
-def _end(error: Exception) -> str:
-    """A message without its full stop: the sentence goes on."""
+def _message(error: Exception) -> str:
+    """Returns the message of an error without its final period, to be used within a sentence."""
     return str(error).rstrip(".")
 
 
 def _line_of(error: Exception) -> str:
-    """`line 3 of `, where Jinja knows the line; templates have no file name of their own."""
+    """Returns the line of a template that raised `error`, as `"line 3 of "`; "" if unknown."""
+    # Jinja gives templates without a file one of these names in tracebacks.
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
     return f"line {lines[-1]} of " if lines and lines[-1] else ""

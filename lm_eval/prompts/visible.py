@@ -1,4 +1,4 @@
-"""Text with everything in it to be seen: spaces that matter, line ends, marks without a glyph."""
+"""Makes invisible characters of a prompt visible, for `lm-eval show`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import re
 import unicodedata
 
 LINE_END, TAB, SPACE = "↵", "⇥", "·"
-#: Spaces that a reader would overlook: at the edges of a line, and more than one.
+#: Spaces that are easily overlooked: those at the start or end of a line, and several in a row.
 _UNSEEN_SPACES = re.compile(r"^ +| +$|  +", re.MULTILINE)
-#: Categories of characters without a glyph: control, format, separators, unassigned …
+#: Initials of the Unicode categories of characters without a glyph: "C" (control, format,
+#: unassigned …) and "Z" (separators).
 _WITHOUT_GLYPH = ("C", "Z")
 
 
 def visible(text: str) -> str:
-    """The text, one line a line, with marks where something is that cannot be seen."""
+    """Returns `text` with visible marks in place of characters that cannot be seen.
+
+    Spaces become `·` at the start or end of a line and where there are several in a row; other
+    single spaces stay. Tabs become `⇥`, and other characters without a glyph their code, as in
+    `‹U+200B›`. Every line break is preceded by `↵`.
+    """
     marked = _UNSEEN_SPACES.sub(lambda found: SPACE * len(found[0]), text)
     return "".join(map(_mark, marked))
 

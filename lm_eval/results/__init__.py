@@ -1,1 +1,1 @@
-"""Scores become results: aggregated, tabulated, written to files."""
+"""Aggregates scores into results, formats them as tables, and writes and reads results files."""

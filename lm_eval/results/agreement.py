@@ -1,4 +1,4 @@
-"""Compare two results: whether they agree, and if not, what differs."""
+"""Compares two results and lists what differs, for `lm-eval reproduce`."""
 
 from __future__ import annotations
 
@@ -7,76 +7,97 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What the hashes of a task stand for.
+#: The hashes of a task that are compared, and how messages name what they are taken of.
 _HASHES = {"config": "configuration", "data": "data", "prompts": "prompts"}
 
 
 @dataclass
 class Agreement:
-    """The differences between two results, one line of text each."""
+    """The differences between two results, as lists of one-line messages."""
 
     numbers: list[str] = field(default_factory=list)
-    causes: list[str] = field(default_factory=list)
-    surroundings: list[str] = field(default_factory=list)
+    """Scores and standard errors that differ."""
+    inputs: list[str] = field(default_factory=list)
+    """What the scores depend on: configuration, data and prompts of tasks, model, chat template."""
+    environment: list[str] = field(default_factory=list)
+    """Library versions and hardware."""
 
     @property
     def identical(self) -> bool:
-        """Whether every number and everything it was made from is the same."""
-        return not self.numbers and not self.causes
+        """Whether two results have the same numbers and inputs; the environment may differ.
+
+        Inputs are the configuration, data and prompts of the tasks, the model and the chat
+        template. Numbers count as the same within the tolerance that was passed to `compare`.
+        """
+        return not self.numbers and not self.inputs
 
 
-def compare(before: Mapping[str, Any], now: Mapping[str, Any], rounding: float = 0.0) -> Agreement:
-    """Returns the differences in numbers, in what they were made from, and in the environment.
+def compare(before: Mapping[str, Any], now: Mapping[str, Any], tolerance: float = 0.0) -> Agreement:
+    """Returns how the results `now` differ from the results `before`.
 
-    Two numbers agree if they differ by at most `rounding`, relative to their size.
+    Only tasks and metrics of `before` are compared, and the models only if both results contain
+    `model_identity`. Two numbers are equal if their relative difference is at most `tolerance`.
+    With a tolerance, a value of `N/A` in `before` is skipped.
     """
     found = Agreement()
     for task, row in before["results"].items():
-        found.numbers += _numbers(task, row, now["results"].get(task), rounding)
+        found.numbers += _differing_numbers(task, row, now["results"].get(task), tolerance)
     for task, hashes in before.get("hashes", {}).items():
-        for key, words in _HASHES.items():
+        for key, label in _HASHES.items():
             old, new = hashes.get(key), now.get("hashes", {}).get(task, {}).get(key)
             if old != new:
-                found.causes.append(f"task {task}: its {words} (hash {old}, now {new})")
+                found.inputs.append(f"task {task}: its {label} (hash {old}, now {new})")
     one, two = before.get("model_identity"), now.get("model_identity")
     if one and two and one != two:
         parts = [part for part in {**one, **two} if one.get(part) != two.get(part)]
-        found.causes.append(f"the model: {', '.join(parts)}")
+        found.inputs.append(f"the model: {', '.join(parts)}")
     if before.get("chat_template_sha") != now.get("chat_template_sha"):
-        found.causes.append("the chat template")
-    found.surroundings += _surroundings(before, now)
+        found.inputs.append("the chat template")
+    found.environment += _differing_environment(before, now)
     return found
 
 
-def _numbers(
-    task: str, row: Mapping[str, Any], again: Mapping[str, Any] | None, rounding: float
+def _differing_numbers(
+    task: str, row: Mapping[str, Any], again: Mapping[str, Any] | None, tolerance: float
 ) -> Iterator[str]:
+    """Yields a message for every score and standard error of `row` that differs in `again`.
+
+    `row` is the task's row in the old results, `again` its row in the new ones, or None if the
+    task is missing there.
+    """
     if again is None:
-        yield f"{task}: is not among the results"
+        yield f"{task}: is missing from the new results"
         return
     for key, value in row.items():
         new = again.get(key)
-        # We may give a standard error where the published harness gives none.
-        known = value != "N/A" or not rounding
-        if "," in key and known and not _same(value, new, rounding):
-            yield f"{task}: {key} was {value}, is {new}"
+        # We compute standard errors for some metrics for which the published harness stores `N/A`.
+        known = value != "N/A" or not tolerance
+        if "," in key and known and not _same(value, new, tolerance):
+            yield f"{task}: {key} was {value}, is now {new}"
 
 
-def _same(old: Any, new: Any, rounding: float) -> bool:
+def _same(old: Any, new: Any, tolerance: float) -> bool:
+    """Returns whether two values are equal; NaN equals NaN.
+
+    If `old` is a float, a relative difference up to `tolerance` counts as equal.
+    """
     if isinstance(old, float) and isinstance(new, (int, float)):
         both_nan = math.isnan(old) and math.isnan(new)
-        return both_nan or old == new or math.isclose(old, new, rel_tol=rounding)
+        return both_nan or old == new or math.isclose(old, new, rel_tol=tolerance)
     return bool(old == new)
 
 
-def _surroundings(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what may explain the last digits: versions, code, machine."""
+def _differing_environment(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a message for every library version and hardware property of `before` that differs.
+
+    Such differences can change the last digits of a score.
+    """
     versions = {"lm_eval": before.get("lm_eval_version"), **(before.get("libraries") or {})}
     current = {"lm_eval": now.get("lm_eval_version"), **(now.get("libraries") or {})}
     for name, version in versions.items():
         if version != current.get(name):
-            yield f"{name} was {version}, is {current.get(name)}"
+            yield f"{name} was {version}, is now {current.get(name)}"
     for name, value in (before.get("hardware") or {}).items():
         new = (now.get("hardware") or {}).get(name)
         if value != new:
-            yield f"{name} was {value}, is {new}"
+            yield f"{name} was {value}, is now {new}"

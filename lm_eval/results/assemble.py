@@ -1,4 +1,4 @@
-"""Put the parts of a result together: the only place where a results dictionary is made."""
+"""Builds the results dictionary from its parts. No other module builds one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lm_eval.results.schema import (
     Summary,
     TaskInputs,
 )
-from lm_eval.results.serialise import plain
+from lm_eval.results.serialize import to_json_data
 
 
 def assemble(
@@ -27,14 +27,22 @@ def assemble(
     reproduction: Reproduction | None = None,
     scored_from: Mapping[str, Any] | None = None,
 ) -> EvalResults:
-    """Returns the results: all parts in one dictionary of plain JSON data.
+    """Returns the results: all parts merged into one dictionary of plain JSON data.
 
-    `summary` is what `summarise` returned, or results assembled before, to which parts are added.
-    Parts that are not given are absent from the results: a partial result has a summary alone, a
-    rescored one has no statistics. Except for `samples`, which keep the types that the task and
-    the model gave them, the results are equal to what `read_results` reads after `save`.
+    `samples` are not converted: they keep the types that the task and the model returned. All
+    other fields equal what `read_results` returns after `save`. To add a field, declare it in one
+    of the parts in `schema.py`; this function needs no change.
 
-    A new field goes into one of the parts (`schema.py`) and needs no change here.
+    Args:
+        summary: the scores that `summarize` returned, or earlier results to add parts to.
+        inputs: datasets and hashes of the tasks.
+        statistics: timings, token counts and request counts of the run.
+        description: settings, model, software and hardware of the run.
+        reproduction: what `lm-eval reproduce` needs to repeat the run.
+        scored_from: for rescored results, where the stored answers were read from.
+
+    A part that is None is left out. For example, partial results have only a summary, and rescored
+    results have no statistics.
     """
     given: dict[str, Any] = {"format": FORMAT, **summary}
     samples = given.pop("samples", None)
@@ -44,12 +52,15 @@ def assemble(
     if scored_from is not None:
         given["scored_from"] = scored_from
     given["task_hashes"] = hashes
-    results = cast("EvalResults", plain(given))
+    results = cast("EvalResults", to_json_data(given))
     if samples is not None:
         results["samples"] = samples
     return results
 
 
 def task_hashes(samples: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
-    """Returns by task the hash of its documents, prompts and targets."""
+    """Returns a dictionary of task name to the hash (`task_hash`) of its samples.
+
+    The hash covers documents, prompts and targets.
+    """
     return {name: task_hash(logged) for name, logged in samples.items()}

@@ -1,4 +1,4 @@
-"""What a run was made with: code, libraries, machine, tokenizer."""
+"""Describes the environment of a run: git commit, library versions, hardware, tokenizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _LIBRARIES = ("numpy", "jinja2", "datasets", "tokenizers", "transformers", "torc
 
 
 def git_hash(folder: Path | None = None) -> str | None:
-    """The commit checked out where the command was given; None outside a repository."""
+    """Returns `git describe --always --dirty` of `folder`: a tag name or abbreviated commit.
+
+    The suffix `-dirty` means that files are modified. `folder` defaults to the working directory.
+    Returns None outside a git repository or if git cannot be run.
+    """
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
@@ -32,7 +36,7 @@ def git_hash(folder: Path | None = None) -> str | None:
 
 
 def library_version(name: str) -> str | None:
-    """A library's version without importing it."""
+    """Returns the installed version of a package without importing it, or None if not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -40,7 +44,7 @@ def library_version(name: str) -> str | None:
 
 
 def describe_environment() -> dict[str, Any]:
-    """The keys of a results file that say where its numbers were made."""
+    """Returns the fields of a results file that describe software versions, commit and hardware."""
     versions = {name: library_version(name) for name in _LIBRARIES}
     lines = [
         f"python: {platform.python_version()}",
@@ -59,7 +63,11 @@ def describe_environment() -> dict[str, Any]:
 
 
 def describe_hardware() -> dict[str, Any]:
-    """The machine: processor, memory, and the accelerators that a model has brought to light."""
+    """Returns architecture, processor, core count, memory in GiB, and GPU names.
+
+    The keys are `machine`, `processor`, `cores`, `memory_gib` (missing where the system does not
+    report it) and `accelerators` (missing without CUDA GPUs, or if torch is not imported yet).
+    """
     described: dict[str, Any] = {
         "machine": platform.machine(),
         "processor": _processor(),
@@ -68,7 +76,7 @@ def describe_hardware() -> dict[str, Any]:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         described["memory_gib"] = round(memory / 2**30, 1)
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # never imported for this
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # importing torch takes seconds
     if cuda is not None and cuda.is_available():
         count = cuda.device_count()
         described["accelerators"] = [cuda.get_device_name(i) for i in range(count)]
@@ -76,7 +84,11 @@ def describe_hardware() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """What the system calls the processor; the standard library knows its family alone."""
+    """Returns the model name of the processor, possibly an empty string.
+
+    Reads /proc/cpuinfo, because on Linux `platform.processor()` returns only the architecture. On
+    other systems, returns what that function returns.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -86,7 +98,12 @@ def _processor() -> str:
 
 
 def describe_tokenizer(lm: Any) -> dict[str, Any]:
-    """The special tokens and window of a model that shows its tokenizer."""
+    """Returns the special tokens and the context length of a model, for the results file.
+
+    `tokenizer_pad_token`, `tokenizer_eos_token` and `tokenizer_bos_token` are `[text, id as a
+    string]`; `eot_token_id` and `max_length` are those of the model, or None. Empty if the model
+    has no `tokenizer` attribute with an `eos_token`.
+    """
     tokenizer = getattr(lm, "tokenizer", None)
     if tokenizer is None or not hasattr(tokenizer, "eos_token"):
         return {}

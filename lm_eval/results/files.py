@@ -1,4 +1,4 @@
-"""Write results and samples to files, each completely or not at all."""
+"""Writes results files and sample logs. Every file is written atomically."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from typing import Any, BinaryIO
 from lm_eval.errors import OutputError
 from lm_eval.results.assemble import task_hashes
 from lm_eval.results.names import file_name
-from lm_eval.results.sample_log import ENDINGS, write_log
-from lm_eval.results.serialise import handle_non_serializable, plain
+from lm_eval.results.sample_log import EXTENSIONS, write_log
+from lm_eval.results.serialize import handle_non_serializable, to_json_data
 
 
 def check_writable(output_path: str | Path) -> None:
-    """Raises `OutputError` if results cannot be written to a path. Leaves no file there."""
+    """Raises `OutputError` if results cannot be written to `output_path`.
+
+    Tests it by creating the folder and a temporary file, and removes both again.
+    """
     folder = _folder(Path(output_path))
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
@@ -29,7 +32,8 @@ def check_writable(output_path: str | Path) -> None:
     except OSError as error:
         raise OutputError(
             f"output_path {output_path}: results cannot be written there "
-            f"({error.strerror or error}). Nothing has been run."
+            f"({error.strerror or error}). Nothing has been run. Choose another path, or make "
+            "this one writable."
         ) from error
     finally:
         for parent in missing:
@@ -44,11 +48,22 @@ def save(
     samples: Mapping[str, list[dict[str, Any]]] | None = None,
     samples_format: str = "jsonl",
 ) -> Path:
-    """Writes `results_<time>.json`, and `samples_<task>_<time>.jsonl` if samples are given.
+    """Writes the results file and one sample log per task; returns the path of the results file.
 
-    Returns the results file, which `reader.read_results` reads. A path ending in .json gives the
-    beginning of its name, `<name>_<time>.json`; any other path is a folder, in which every model
-    has a folder. `task_hashes` are those of the samples given, else those of the results.
+    If `output_path` ends in .json, the results are written to `<name>_<time>.json` beside it, and
+    the sample logs to the same folder. Otherwise `output_path` is a folder, and the files
+    `results_<time>.json` and `samples_<task>_<time>.jsonl` are written to a subfolder named after
+    the model. `reader.read_results` reads the results back.
+
+    Args:
+        results: the results, without `samples`.
+        output_path: a folder, or a path that ends in .json.
+        model_name: names the subfolder.
+        samples: the samples by task. If None, no sample log is written.
+        samples_format: the format of the sample logs: `jsonl`, `zst` or `parquet`.
+
+    The field `task_hashes` is computed from `samples`, or copied from `results` if they are None.
+    Raises `OutputError` if writing fails.
     """
     path = Path(output_path)
     stamp = datetime.now().isoformat().replace(":", "-")
@@ -63,7 +78,9 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
             save_samples(folder, name, stamp, logged, samples_format)
-        text = json.dumps(plain({**results, "task_hashes": hashes}), indent=2, ensure_ascii=False)
+        text = json.dumps(
+            to_json_data({**results, "task_hashes": hashes}), indent=2, ensure_ascii=False
+        )
         write_atomically(target, [text])
     except OSError as error:
         raise OutputError(
@@ -79,9 +96,14 @@ def save_samples(
     samples: Sequence[Mapping[str, Any]],
     samples_format: str = "jsonl",
 ) -> Path:
-    """Writes a task's samples beside the results with the same time stamp."""
+    """Writes the sample log of one task to `folder` and returns its path.
+
+    `stamp` is the timestamp in the name of the results file that the log belongs to.
+    `samples_format` is `jsonl`, `zst` or `parquet`. If the file exists, `_` is added before the
+    name until it is new. Raises `OSError` if writing fails.
+    """
     file = _sample_file(folder, task, stamp, samples_format)
-    while file.exists():  # two task names may give one file name
+    while file.exists():  # two task names can map to the same file name
         file = file.with_name(f"_{file.name}")
     with atomic_file(file) as opened:
         write_log(opened, samples, samples_format)
@@ -89,16 +111,16 @@ def save_samples(
 
 
 def sample_files(results: Path, tasks: Iterable[str]) -> dict[str, Path | None]:
-    """Returns the sample log of each task beside a results file, None where there is none.
+    """Returns by task name the path of its sample log beside the file `results`; None if missing.
 
-    `tasks` are in the order in which their logs were written: that of `task_hashes`.
+    `tasks` must be in the order in which `save` wrote the logs, which is that of `task_hashes`.
     """
     stamp = results.stem.rpartition("_")[2]
     found: dict[str, Path | None] = {}
     for task in tasks:
-        for samples_format in ENDINGS:
+        for samples_format in EXTENSIONS:
             file = _sample_file(results.parent, task, stamp, samples_format)
-            while file in found.values():  # see save_samples
+            while file in found.values():  # the same rule as in save_samples
                 file = file.with_name(f"_{file.name}")
             if file.is_file():
                 break
@@ -107,11 +129,15 @@ def sample_files(results: Path, tasks: Iterable[str]) -> dict[str, Path | None]:
 
 
 def _sample_file(folder: Path, task: str, stamp: str, samples_format: str) -> Path:
-    return folder / f"samples_{file_name(task)}_{stamp}{ENDINGS[samples_format]}"
+    return folder / f"samples_{file_name(task)}_{stamp}{EXTENSIONS[samples_format]}"
 
 
-def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
-    """Writes answers that could not be scored to a new temporary folder, and returns that."""
+def save_unscored_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
+    """Writes answers that could not be scored to a new temporary folder; returns the folder.
+
+    `answers` holds a list of requests with their answers per task. Each task becomes one JSON
+    Lines file.
+    """
     folder = Path(tempfile.mkdtemp(prefix="lm_eval_answers_"))
     stamp = datetime.now().isoformat().replace(":", "-")
     for name, lines in answers.items():
@@ -125,17 +151,19 @@ def keep_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
 
 @contextmanager
 def atomic_file(path: Path, private: bool = False) -> Iterator[BinaryIO]:
-    """Opens a file that gets its name once it is complete: a reader sees all of it or none.
+    """Context manager that yields a binary file and moves it to `path` when the block ends.
 
-    It is synced to the disk before it is renamed; otherwise a power cut could leave an empty file
-    under that name. A private file is readable by its owner alone.
+    Readers of `path` see the complete new file or the previous state, never a part of it. If the
+    block raises, the temporary file is deleted. The file is fsynced before it is renamed, because
+    otherwise a power failure could leave an empty file at `path`. If `private` is set, only the
+    owner may read the file.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        with temporary.open("rb+") as written:  # whoever wrote it may have closed it
+        with temporary.open("rb+") as written:  # the block may have closed `file`
             os.fsync(written.fileno())
         if not private:
             umask = os.umask(0)
@@ -148,11 +176,15 @@ def atomic_file(path: Path, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: Path, parts: Iterable[str], private: bool = False) -> None:
-    """Writes text to a file, completely or not at all."""
+    """Writes the concatenated `parts` as UTF-8 to `path` with `atomic_file`, or nothing at all.
+
+    If `private` is set, only the owner may read the file.
+    """
     with atomic_file(path, private) as file:
         # A lone surrogate has no UTF-8 encoding; it is written as a JSON escape.
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 
 
 def _folder(path: Path) -> Path:
+    """Returns the folder that an output path refers to: its parent if it ends in .json."""
     return path.parent if path.suffix == ".json" else path

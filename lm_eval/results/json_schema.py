@@ -1,6 +1,6 @@
-"""A JSON Schema of results files, and the tables of docs/results.md, made from `schema.py`.
+"""Generates the JSON Schema of results files and the tables of docs/results.md from `schema.py`.
 
-`python -m lm_eval.results.json_schema` writes both anew.
+Run `python -m lm_eval.results.json_schema` to write both again after a change of `schema.py`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from lm_eval.config.schema import schema_of
-from lm_eval.config.types import describe
 from lm_eval.results import schema as fields
 
 FILE = Path(__file__).with_name("results.schema.json")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results.md"
 
-#: The parts of `EvalResults`, and the keys of a row: each has a table in the document.
+#: The parts of `EvalResults`. Each has a table in docs/results.md.
 PARTS: tuple[Any, ...] = (
     fields.Scores,
     fields.OptionalScores,
@@ -28,20 +27,22 @@ PARTS: tuple[Any, ...] = (
     fields.RunDescription,
     fields.Reproduction,
 )
-#: A table in the document, between comments that name its TypedDict.
+#: A table in docs/results.md, between two comments. The first one names its TypedDict.
 _TABLE = re.compile(r"(<!-- fields of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def results_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of a results file. Keys that it does not name are allowed."""
+    """Returns the JSON Schema of a results file. It allows additional keys."""
     made = _schema_of(fields.EvalResults)
     row = _schema_of(fields.RowFields)
     row["patternProperties"] = {
         "_stderr,": {
-            "description": "standard error of a score; `N/A` where there is none",
+            "description": "standard error of a score, or `N/A` if it has none",
             "anyOf": [{"type": "number"}, {"const": "N/A"}],
         },
-        ",": {"description": "a score, by `metric,filter`: what the metric's aggregation returns"},
+        ",": {
+            "description": "a score, under `metric,filter`: what the metric's aggregation returns"
+        },
     }
     for rows in ("results", "groups"):
         made["properties"][rows]["additionalProperties"] = row
@@ -53,7 +54,11 @@ def results_schema() -> dict[str, Any]:
 
 
 def _schema_of(hint: Any) -> dict[str, Any]:
-    """Returns the schema of a type; the values of dictionaries are checked too."""
+    """Returns the JSON Schema of a type hint.
+
+    Supported are TypedDicts, lists and dictionaries, and what `config.schema.schema_of` supports.
+    Raises `TypeError` for any other type.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if typing.is_typeddict(hint):
         declared = dict(_declared(hint))
@@ -74,26 +79,49 @@ def _schema_of(hint: Any) -> dict[str, Any]:
 
 
 def _declared(part: Any) -> Iterator[tuple[str, tuple[Any, str, str | None]]]:
-    """Yields the stored fields of a TypedDict: type, meaning, and when absent (None for never)."""
+    """Yields `(name, (type, meaning, absent))` for every documented field of a TypedDict.
+
+    `absent` describes in which results the field is missing; None if it is always present.
+    """
     for name, hint in typing.get_type_hints(part, include_extras=True).items():
-        if typing.get_origin(hint) is Annotated:  # not `samples`, which have files of their own
+        if (
+            typing.get_origin(hint) is Annotated
+        ):  # `samples` is not annotated: it is not stored in the results file
             kind, meaning, *absent = typing.get_args(hint)
             yield name, (kind, meaning, absent[0] if absent else None)
 
 
 def field_table(part: Any) -> str:
-    """Returns a Markdown table of the fields that a TypedDict declares, without inherited ones."""
+    """Returns a Markdown table of the documented fields of the TypedDict `part`.
+
+    Fields that another TypedDict in `PARTS` has too are left out: `EvalResults` inherits all of
+    them, and they have tables of their own.
+    """
     others = {name for other in PARTS if other is not part for name, _ in _declared(other)}
     lines = ["| key | type | meaning | absent |", "|---|---|---|---|"]
     for name, (kind, meaning, absent) in _declared(part):
         if name not in others:
-            null = " or null" if type(None) in typing.get_args(kind) else ""
-            lines.append(f"| `{name}` | {describe(kind)}{null} | {meaning} | {absent or 'never'} |")
+            type_name = _type_name(_schema_of(kind))
+            lines.append(f"| `{name}` | {type_name} | {meaning} | {absent or 'never'} |")
     return "\n".join(lines) + "\n"
 
 
+def _type_name(schema: dict[str, Any]) -> str:
+    """Returns the type in a JSON Schema, such as "object" or "string or null".
+
+    `schema` must have the key `type` or `anyOf`.
+    """
+    if "anyOf" in schema:
+        return " or ".join(map(_type_name, schema["anyOf"]))
+    return str(schema["type"])
+
+
 def with_tables(text: str) -> str:
-    """Returns the document with every table made anew."""
+    """Returns the Markdown `text` with the tables between its marker comments generated again.
+
+    The markers are `<!-- fields of NAME -->`, with the name of a TypedDict of `schema.py`, and
+    `<!-- end -->`.
+    """
     return _TABLE.sub(lambda m: f"{m[1]}\n{field_table(getattr(fields, m[2]))}\n{m[3]}", text)
 
 

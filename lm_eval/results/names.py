@@ -1,4 +1,4 @@
-"""What a model is called, and names as files can spell them."""
+"""Names of models, and conversion of model and task names to file names."""
 
 from __future__ import annotations
 
@@ -8,32 +8,48 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-#: Bytes of a name within a file's, which may have 255 with all that is put around it.
-LONGEST = 180
+#: Maximum length in bytes of a name within a file name. File systems allow 255 bytes in total, and
+#: prefix, timestamp and file extension need some of them.
+MAX_NAME_BYTES = 180
 
 
 def name_of_weights(model_args: Mapping[str, Any]) -> str | None:
-    """What a model is called by its arguments: the weights it was given."""
+    """Returns the path or hub name of the weights among the model arguments, or None.
+
+    It is the first of the arguments `peft`, `delta`, `pretrained`, `model`, `path` and `engine`
+    that is given: an adapter takes precedence over the model that it is applied to.
+    """
     keys = ("peft", "delta", "pretrained", "model", "path", "engine")
     return next((str(model_args[key]) for key in keys if key in model_args), None)
 
 
+def without_folder(model: str) -> str:
+    """Returns `file.py:Class` for `path/to/file.py:Class`; any other name is returned unchanged."""
+    return re.sub(r"^.*[/\\](?=[^/\\]+\.py:\w+$)", "", model)
+
+
 def sanitize_model_name(model_name: str) -> str:
-    """A model's name as a folder name, as published."""
+    """Returns the model name with characters that paths cannot contain replaced by `__`.
+
+    Several of them in a row, such as `://`, become one `__`. The result is the same as in the
+    published harness.
+    """
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model_name)
 
 
 def file_name(name: str) -> str:
-    """A name as part of a file's: as published, but never too long, nor a way to another folder.
+    """Returns a model or task name in a form that is safe as part of a file name.
 
-    `.` and `..` are called what the folder they lead to is called; a name that is too long keeps
-    its beginning, and a few digits that tell it from others with the same.
+    Same as `sanitize_model_name`, with two exceptions. An empty name and a name of dots (`.`, `..`)
+    are replaced by the name of the folder that they refer to, or `model` for the root. A name
+    longer than `MAX_NAME_BYTES` is cut, and a hash of the whole name is appended to keep it unique.
     """
-    spelt = sanitize_model_name(name)
-    if not spelt.strip("."):
-        spelt = Path(name).resolve().name or "model"
-    if len(spelt.encode(errors="replace")) <= LONGEST:
-        return spelt
+    sanitized = sanitize_model_name(name)
+    if not sanitized.strip("."):
+        sanitized = Path(name).resolve().name or "model"
+    if len(sanitized.encode(errors="replace")) <= MAX_NAME_BYTES:
+        return sanitized
     digits = sha256(name.encode(errors="backslashreplace")).hexdigest()[:12]
-    beginning = spelt.encode(errors="replace")[: LONGEST - len(digits) - 1].decode(errors="ignore")
+    kept = MAX_NAME_BYTES - len(digits) - 1
+    beginning = sanitized.encode(errors="replace")[:kept].decode(errors="ignore")
     return f"{beginning}_{digits}"

@@ -1,4 +1,4 @@
-"""Describe how a run was made, so that its numbers can be made again."""
+"""Describes a run for its results file: settings, model, environment, usage, reproduction."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from lm_eval.api.usage import Usage
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.executor import Executor
 from lm_eval.results.environment import describe_environment, describe_tokenizer
-from lm_eval.results.names import name_of_weights, sanitize_model_name
+from lm_eval.results.names import name_of_weights, sanitize_model_name, without_folder
 from lm_eval.results.schema import Reproduction, RunDescription, RunStatistics
-from lm_eval.results.serialise import hash_string
+from lm_eval.results.serialize import hash_string
 
 
 def describe_run(run: RunConfig, lm: LM, started: float) -> RunDescription:
-    """Returns settings, model, software and hardware of a run that began at `started`."""
+    """Returns the settings, model, software and hardware of a run, for its results.
+
+    `started` is the start of the run in seconds since 1970; the duration is counted from it.
+    """
     name = model_name(run)
     template = lm.chat_template(run.apply_chat_template) if run.apply_chat_template else None
     system = run.system_instruction
@@ -42,7 +45,10 @@ def describe_run(run: RunConfig, lm: LM, started: float) -> RunDescription:
 
 
 def describe_reproduction(run: RunConfig, identity: str) -> Reproduction:
-    """Returns what `lm-eval reproduce` needs; `identity` is the JSON text of `model_identity`."""
+    """Returns what `lm-eval reproduce` needs to repeat the run: settings, directory, model.
+
+    `identity` is the JSON text that `model_identity` returned. Secrets are left out.
+    """
     return {
         "settings": run.settings(secrets=False),
         "directory": str(Path.cwd()),
@@ -51,33 +57,41 @@ def describe_reproduction(run: RunConfig, identity: str) -> Reproduction:
 
 
 def describe_usage(
-    executor: Executor, used: Usage, asked: int | None = None
+    executor: Executor, used: Usage, new_answers: int | None = None
 ) -> RunStatistics | None:
-    """Returns tokens and requests, summed over all processes; None in those that do not collect.
+    """Returns token and request counts, summed over all processes of the run.
 
-    `asked` is the number of answers that this process has put into a store.
+    `used` has the counts of truncated and failed requests of this process. `new_answers` is the
+    number of answers that this process got from the model and stored; None if the run stores no
+    answers, and then the field `answers` is left out. So is `usage` if the model counts no tokens.
+    Every process must call this function. It returns None in all processes but the one that
+    collects the answers.
     """
-    own = {
+    own_counts = {
         "usage": executor.usage(),
         "truncated_requests": used.truncated,
         "failed_requests": used.failed,
-        **({} if asked is None else {"answers": {"asked": asked}}),
+        **({} if new_answers is None else {"answers": {"asked": new_answers}}),
     }
-    every = executor.gather(own)
-    if every is None:
+    gathered = executor.gather(own_counts)
+    if gathered is None:
         return None
-    summed: dict[str, Counter[str]] = {name: Counter() for name in own}
-    for one in every:
-        for name, counts in one.items():
+    summed: dict[str, Counter[str]] = {name: Counter() for name in own_counts}
+    for process_counts in gathered:
+        for name, counts in process_counts.items():
             summed[name].update(counts)
     described = {name: dict(counts) for name, counts in summed.items()}
     if not described["usage"]:
-        del described["usage"]  # the model counts nothing
+        del described["usage"]  # the model class does not count tokens
     return cast("RunStatistics", described)
 
 
 def describe_settings(run: RunConfig) -> RunDescription:
-    """Returns the description of a run whose model is not loaded."""
+    """Returns the description of rescored results: settings, model name, software and hardware.
+
+    Like `describe_run`, but without what needs the loaded model or the run itself: tokenizer, chat
+    template, date and duration.
+    """
     name = model_name(run)
     described: dict[str, Any] = {
         "config": _config(run, None),
@@ -92,12 +106,16 @@ def describe_settings(run: RunConfig) -> RunDescription:
 
 
 def model_name(run: RunConfig) -> str:
-    """Returns the model's name: that of its weights, else the backend or class."""
-    return name_of_weights(run.model_args) or _label(run)
+    """Returns the name of the model: that of its weights, or else its backend or class."""
+    return name_of_weights(run.model_args) or without_folder(_label(run))
 
 
 def _label(run: RunConfig) -> str:
-    """Returns the backend; for a model object, where it was loaded from, or its class."""
+    """Returns the name of the backend.
+
+    For a model passed as an object, returns the path or hub name that it was loaded from, or else
+    the name of its class.
+    """
     if isinstance(run.model, str):
         return run.model
     source = getattr(getattr(run.model, "config", None), "_name_or_path", None)
@@ -105,6 +123,7 @@ def _label(run: RunConfig) -> str:
 
 
 def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
+    """Returns the field `config` of the results, with the keys of the published harness."""
     info = lm.get_model_info() if lm is not None and hasattr(lm, "get_model_info") else {}
     sizes = getattr(lm, "batch_sizes", {})
     return {

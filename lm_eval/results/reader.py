@@ -1,4 +1,4 @@
-"""Read results files and the sample logs beside them: the inverse of `files.save`."""
+"""Reads results files and the sample logs beside them: the inverse of `files.save`."""
 
 from __future__ import annotations
 
@@ -11,52 +11,73 @@ from lm_eval.errors import OutputError
 from lm_eval.results.files import sample_files
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.results.schema import FORMAT, EvalResults
-from lm_eval.results.serialise import loads
+from lm_eval.results.serialize import loads
 
-#: The name of a results file ends in the time when it was written.
+#: The name of a results file ends in the time at which it was written.
 _STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
 
 
 def latest_results(path: Path) -> Path:
-    """Returns the newest results file below a folder; a path that is no folder, as it is."""
+    """Returns the newest results file in the folder `path` or its subfolders, at any depth.
+
+    The time in the file name decides. For a run folder `x.run`, the files `x_<time>.json` beside it
+    count too. A `path` that is not a folder is returned unchanged. Raises `OutputError` if there is
+    no results file.
+    """
     if not path.is_dir():
         return path
     found_files = list(path.rglob("*.json"))
-    if path.suffix == ".run":  # the folder of a run whose results are beside it, `x_<time>.json`
+    if path.suffix == ".run":  # the results of a run folder `x.run` are beside it: `x_<time>.json`
         found_files += path.parent.glob(f"{path.stem}_*.json")
     stamped = {file: _STAMPED.fullmatch(file.name) for file in found_files}
     files = {file: found["time"] for file, found in stamped.items() if found is not None}
     if not files:
-        raise OutputError(f"{path}: holds no results (results_<time>.json).")
+        raise OutputError(
+            f"{path}: this folder contains no results file (results_<time>.json). Pass a results "
+            "file, or the --output_path of the run."
+        )
     return max(files, key=lambda file: files[file])
 
 
 def read_results(path: str | Path) -> EvalResults:
-    """Returns the content of a results file, ours or the published harness's.
+    """Returns the content of a results file, written by this package or the published harness.
 
-    For a file of ours, it is equal to the results that were saved, `samples` aside; `read_samples`
-    reads those. Raises `OutputError` for a file that is missing, is no results file, or was
-    written in a newer format.
+    For a file that `save` wrote, the return value equals the saved results without `samples`; use
+    `read_samples` for these. Raises `OutputError` if the file is missing, is not a results file, or
+    was written in a newer format.
     """
     path = Path(path)
     if not path.is_file():
-        raise OutputError(f"{path}: there is no such file.")
+        raise OutputError(f"{path}: there is no such file. Check the path.")
     try:
         content: Any = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: cannot be read as results ({error}).") from error
+        raise OutputError(
+            f"{path}: cannot be read as a results file ({error}). Pass a file that lm_eval wrote "
+            "(results_<time>.json)."
+        ) from error
     if isinstance(content, dict):
         _check_format(content, path)
     rows = content.get("results") if isinstance(content, dict) else None
     if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
-        raise OutputError(f"{path}: is no results file: it has no rows under `results`.")
+        raise OutputError(
+            f"{path}: is not a results file: it has no rows under `results`. Pass a file that "
+            "lm_eval wrote (results_<time>.json)."
+        )
     return cast("EvalResults", content)
 
 
 def _check_format(content: dict[str, Any], path: Path) -> None:
-    written = content.get("format", FORMAT)  # the published harness has no such field
+    """Raises `OutputError` if the `format` of `content` is newer than this version can read.
+
+    Also raises if it is not a positive integer. A missing `format` is accepted. `path` is named in
+    the message.
+    """
+    written = content.get("format", FORMAT)  # the published harness does not write this field
     if type(written) is not int or written < 1:
-        raise OutputError(f"{path}: is no results file: its `format` is {written!r}, not a number.")
+        raise OutputError(
+            f"{path}: is not a results file: its `format` is {written!r}, not a positive integer."
+        )
     if written > FORMAT:
         version = content.get("lm_eval_version")
         writer = f"lm_eval {version}" if isinstance(version, str) else "a newer version of lm_eval"
@@ -68,19 +89,20 @@ def _check_format(content: dict[str, Any], path: Path) -> None:
 
 
 def read_samples(path: str | Path) -> dict[str, list[dict[str, Any]]]:
-    """Returns the samples that were saved with a results file, by task, as plain JSON data.
+    """Returns the samples of a results file as a dictionary of task name to list of samples.
 
-    Logs in the formats `zst` and `parquet` give back what was saved. In a `jsonl` log, the
-    published format, targets and answers are text. A run that kept no samples gives an empty
-    dictionary; logs that are missing raise `OutputError`.
+    Reads the sample logs beside `path`. Logs in the formats `zst` and `parquet` return the samples
+    as saved. In the published format, `jsonl`, targets and answers were converted to strings. If
+    the run saved no samples, the dictionary is empty. Raises `OutputError` if a log is missing or
+    `path` is not a results file, and `DataError` if a log cannot be read.
     """
     path = Path(path)
     found: dict[str, list[dict[str, Any]]] = {}
     for name, file in sample_files(path, read_results(path).get("task_hashes") or {}).items():
         if file is None:
             raise OutputError(
-                f"{path}: the sample log of task {name!r}, samples_…, is not beside it. Copy the "
-                "logs along with the results."
+                f"{path}: the sample log of task {name!r} (samples_…) is not beside it. Copy the "
+                "sample logs into the same folder as the results file."
             )
         found[name] = read_samples_file(file)
     return found

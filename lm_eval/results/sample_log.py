@@ -1,7 +1,7 @@
-"""Sample logs: the published format and two compact ones, written and read.
+"""Writes, finds and reads sample logs, in the published format and two compact ones.
 
-`jsonl` is the published format: one line per document and filter pipeline, answers as text. `zst`
-and `parquet` hold the same in one row per document, with each prompt once.
+`jsonl` is the published format: one line per document and filter pipeline, with answers as strings.
+`zst` and `parquet` contain the same data with one row per document and each prompt stored once.
 """
 
 from __future__ import annotations
@@ -14,36 +14,42 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import DataError, OutputError
-from lm_eval.results.names import LONGEST, file_name
+from lm_eval.results.names import MAX_NAME_BYTES, file_name
 from lm_eval.results.samples import sample_line
-from lm_eval.results.serialise import handle_non_serializable
+from lm_eval.results.serialize import handle_non_serializable
 
-#: How a log's file name ends, by its format.
-ENDINGS = {"jsonl": ".jsonl", "zst": ".jsonl.zst", "parquet": ".parquet"}
+#: File extension of each format.
+EXTENSIONS = {"jsonl": ".jsonl", "zst": ".jsonl.zst", "parquet": ".parquet"}
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<stamp>\d{4}-\d\d-\d\dT[\d.-]+?)(?P<end>\.[a-z].*)")
-#: Keys of a sample that belong to its document; all others belong to a filter pipeline.
-_OF_DOCUMENT = ("doc_id", "doc", "target", "doc_hash", "prompt_hash", "target_hash", "thinking")
-#: Keys that a compact row stores once per document, or as the name of the pipeline.
-_ANSWERS = ("arguments", "resps", "filter", "metrics")
-#: Keys of a pipeline in a compact row that are no metrics.
-_NO_METRICS = ("filtered_resps", "extraction_failed")
+#: Keys of a sample that describe its document. The others belong to a filter pipeline.
+_DOCUMENT_KEYS = ("doc_id", "doc", "target", "doc_hash", "prompt_hash", "target_hash", "thinking")
+#: Keys of a sample that a compact row does not repeat in each pipeline.
+_SHARED_KEYS = ("arguments", "resps", "filter", "metrics")
+#: Keys of a pipeline in a compact row that are not metrics.
+_NON_METRIC_KEYS = ("filtered_resps", "extraction_failed")
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """One document of a log: its requests' arguments, and their answers, one list per request."""
+class RecordedDocument:
+    """One document of a sample log, with its requests and answers."""
 
     doc_id: int
     doc: Any
     arguments: list[tuple[Any, ...]]
+    """The arguments of each request, such as prompt and continuation."""
     resps: list[list[Any]]
+    """The answers to each request, one per repeat."""
 
 
 # -- writing ----------------------------------------------------------------------------------
 
 
 def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str) -> None:
-    """Writes a task's samples in one of the formats."""
+    """Writes the samples of a task to the open `file`.
+
+    `format` is a key of `EXTENSIONS`: `jsonl` (one line per sample), or `zst` or `parquet` (one
+    compact row per document, see `compact`).
+    """
     if format == "jsonl":
         file.writelines(_encoded(sample_line(sample)) for sample in samples)
         return
@@ -57,34 +63,37 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
         return
     import pyarrow.parquet
 
-    columns: dict[str, list[Any]] = {name: [] for name in (*_OF_DOCUMENT, *_PARQUET_OWN)}
+    columns: dict[str, list[Any]] = {name: [] for name in (*_DOCUMENT_KEYS, *_COMPACT_KEYS)}
     for row in rows:
         for name, column in columns.items():
             value = row.get(name)
-            column.append(value if name in _NOT_CODED or value is None else _json(value))
+            column.append(value if name in _NATIVE_COLUMNS or value is None else _json(value))
     pyarrow.parquet.write_table(pyarrow.table(columns), file, compression="zstd")
 
 
-_PARQUET_OWN = ("prompts", "arguments", "resps", "pipelines")
-#: Columns of a Parquet file that hold values; the others hold JSON texts.
-_NOT_CODED = ("doc_id", "prompts", "target_hash", "prompt_hash", "doc_hash")
+#: Keys of a compact row besides `_DOCUMENT_KEYS`.
+_COMPACT_KEYS = ("prompts", "arguments", "resps", "pipelines")
+#: Columns that a Parquet file stores with their own type. The others are stored as JSON strings.
+_NATIVE_COLUMNS = ("doc_id", "prompts", "target_hash", "prompt_hash", "doc_hash")
 
 
 def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row per document: each prompt once, and by pipeline the filtered answers and
-    metric values.
+    """Returns the samples as compact rows, one per document. `_expanded` is the inverse.
+
+    In a row, `prompts` contains each different prompt once, and `arguments` refers to prompts by
+    their index. `pipelines` maps each filter pipeline to its filtered answers and metric values.
     """
     rows: dict[int, dict[str, Any]] = {}
     for sample in samples:
         row = rows.get(sample["doc_id"])
         if row is None:
-            row = {name: sample[name] for name in _OF_DOCUMENT if name in sample}
+            row = {name: sample[name] for name in _DOCUMENT_KEYS if name in sample}
             prompts: dict[Any, int] = {}
-            places = [prompts.setdefault(given[0], len(prompts)) for given in sample["arguments"]]
+            indices = [prompts.setdefault(given[0], len(prompts)) for given in sample["arguments"]]
             row["prompts"] = list(prompts)
             row["arguments"] = [
-                [place, *given[1:]]
-                for place, given in zip(places, sample["arguments"], strict=True)
+                [index, *given[1:]]
+                for index, given in zip(indices, sample["arguments"], strict=True)
             ]
             row["resps"] = sample["resps"]
             row["pipelines"] = {}
@@ -92,7 +101,7 @@ def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row["pipelines"][sample["filter"]] = {
             name: value
             for name, value in sample.items()
-            if name not in _OF_DOCUMENT and name not in _ANSWERS
+            if name not in _DOCUMENT_KEYS and name not in _SHARED_KEYS
         }
     return list(rows.values())
 
@@ -110,44 +119,55 @@ def _encoded(line: str) -> bytes:
 
 
 def find_logs(path: Path) -> dict[str, Path]:
-    """Returns logs by task: the file at `path`, or each task's newest in a folder or one below."""
+    """Returns a dictionary of task name to the path of its sample log.
+
+    If `path` is a file, that is the only log. If it is a folder, returns the newest log of every
+    task in it or in one of its direct subfolders; empty if there are none or `path` does not exist.
+    Raises `OutputError` if the file is not named like a sample log, or if several folders contain
+    logs.
+    """
     if path.is_file():
         found = _NAME.fullmatch(path.name)
         if found is None:
             raise OutputError(
-                f"{path}: is no sample log: those are called samples_<task>_<time>.jsonl."
+                f"{path}: is not a sample log: its name must be like samples_<task>_<time>.jsonl."
             )
         return {_task_name(path, found["task"]): path}
     folders = [path, *sorted(p for p in path.iterdir() if p.is_dir())] if path.is_dir() else []
-    holding = [f for f in folders if any(_NAME.fullmatch(p.name) for p in f.glob("samples_*"))]
-    if len(holding) > 1:
+    with_logs = [f for f in folders if any(_NAME.fullmatch(p.name) for p in f.glob("samples_*"))]
+    if len(with_logs) > 1:
         raise OutputError(
-            f"{path}: holds the sample logs of several models; name one of "
-            f"{', '.join(str(folder) for folder in holding)}."
+            f"{path}: contains the sample logs of several models; pass one of these folders: "
+            f"{', '.join(str(folder) for folder in with_logs)}."
         )
     logs: dict[str, tuple[str, Path]] = {}
-    for file in holding[0].glob("samples_*") if holding else ():
+    for file in with_logs[0].glob("samples_*") if with_logs else ():
         found = _NAME.fullmatch(file.name)
-        if found is not None and found["end"] in ENDINGS.values():
+        if found is not None and found["end"] in EXTENSIONS.values():
             name = _task_name(file, found["task"])
             logs[name] = max(logs.get(name, ("", file)), (found["stamp"], file))
     return {name: file for name, (_, file) in sorted(logs.items())}
 
 
 def results_beside(logs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
-    """Returns by task the results file written with its log; empty where there is none."""
+    """Returns for each task the content of the results file that was written with its sample log.
+
+    `logs` maps task names to sample logs. The value is an empty dictionary if there is no readable
+    results file beside the log.
+    """
     read: dict[tuple[Path, str], dict[str, Any]] = {}
     found: dict[str, dict[str, Any]] = {}
     for name, log in logs.items():
         named = _NAME.fullmatch(log.name)
         key = log.parent, named["stamp"] if named else ""
-        if key not in read:  # one file for many logs
+        if key not in read:  # all logs of a run share one results file
             read[key] = _results(*key)
         found[name] = read[key]
     return found
 
 
 def _results(folder: Path, stamp: str) -> dict[str, Any]:
+    """Returns the content of the results file with this timestamp; empty if none can be read."""
     for file in folder.glob(f"*_{stamp}.json") if stamp else ():
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -159,8 +179,12 @@ def _results(folder: Path, stamp: str) -> dict[str, Any]:
 
 
 def _task_name(log: Path, written: str) -> str:
-    """Returns the task's name, from the results where the file name is an altered form of it."""
-    if "__" in written or len(written.encode(errors="replace")) >= LONGEST - 3:
+    """Returns the name of the task that a sample log belongs to.
+
+    `written` is the name as it is in the file name. `file_name` may have replaced characters or
+    cut it; then the original name is looked up in the results file beside the log.
+    """
+    if "__" in written or len(written.encode(errors="replace")) >= MAX_NAME_BYTES - 3:
         for name in results_beside({written: log})[written].get("configs", {}):
             if file_name(name) == written:
                 return str(name)
@@ -170,16 +194,21 @@ def _task_name(log: Path, written: str) -> str:
 # -- reading ----------------------------------------------------------------------------------
 
 
-def read_log(path: Path) -> list[Recorded]:
-    """Returns the documents of a log in any of the formats, each once, in the file's order."""
-    documents: dict[Any, Recorded] = {}
+def read_log(path: Path) -> list[RecordedDocument]:
+    """Returns the documents of a sample log in file order. All formats can be read.
+
+    Of several rows with the same document number, the first counts. Raises `DataError` if the file
+    cannot be read, contains no samples, or contains a row that is not a sample.
+    """
+    documents: dict[Any, RecordedDocument] = {}
     try:
         for number, row in enumerate(_rows(path), start=1):
             try:
                 recorded = _recorded(row)
             except (KeyError, TypeError, IndexError, AttributeError) as error:
                 raise DataError(
-                    f"{path}:{number}: is no sample: {type(error).__name__}: {error}."
+                    f"{path}:{number}: is not a sample: {type(error).__name__}: {error}. Each row "
+                    "must have `doc_id`, `doc`, `arguments` and `resps`, as lm_eval writes them."
                 ) from error
             documents.setdefault(recorded.doc_id, recorded)
     except (OSError, ValueError) as error:
@@ -187,21 +216,26 @@ def read_log(path: Path) -> list[Recorded]:
             raise
         raise DataError(f"{path}: cannot be read as a sample log ({error}).") from error
     if not documents:
-        raise DataError(f"{path}: holds no samples.")
+        raise DataError(f"{path}: contains no samples. Pass the log of a run with --log_samples.")
     return list(documents.values())
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    if path.name.endswith(ENDINGS["parquet"]):
+    """Yields the rows of a sample log as they are stored, each a dictionary.
+
+    The file name sets the format: `.parquet`, `.jsonl.zst`, or JSON lines for any other. Blank
+    lines are skipped. Raises `DataError` for a line that is not valid JSON.
+    """
+    if path.name.endswith(EXTENSIONS["parquet"]):
         import pyarrow.parquet
 
         for row in pyarrow.parquet.read_table(path).to_pylist():
             yield {
-                name: value if name in _NOT_CODED or value is None else json.loads(value)
+                name: value if name in _NATIVE_COLUMNS or value is None else json.loads(value)
                 for name, value in row.items()
             }
         return
-    if path.name.endswith(ENDINGS["zst"]):
+    if path.name.endswith(EXTENSIONS["zst"]):
         import pyarrow
 
         with pyarrow.input_stream(str(path), compression="zstd") as stream:
@@ -213,16 +247,16 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise DataError(f"{path}:{number}: is no line of JSON ({error}).") from error
+                raise DataError(f"{path}:{number}: is not valid JSON ({error}).") from error
 
 
-def _recorded(row: Mapping[str, Any]) -> Recorded:
+def _recorded(row: Mapping[str, Any]) -> RecordedDocument:
     arguments = _arguments(row)
-    return Recorded(int(row["doc_id"]), row["doc"], arguments, row["resps"])
+    return RecordedDocument(int(row["doc_id"]), row["doc"], arguments, row["resps"])
 
 
 def _arguments(row: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Returns the arguments of a row's requests."""
+    """Returns the arguments of each request in a row, of the compact or the published format."""
     if "prompts" in row:
         prompts = row["prompts"]
         return [(prompts[given[0]], *given[1:]) for given in row["arguments"]]
@@ -232,9 +266,11 @@ def _arguments(row: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def read_samples_file(path: Path) -> list[dict[str, Any]]:
-    """Returns the samples of a log in any of the formats, as plain JSON data.
+    """Returns the samples of a sample log as plain JSON data. All formats can be read.
 
-    `zst` and `parquet` give back what was written; in a `jsonl` log, targets and answers are text.
+    There is one sample per document and filter pipeline; the list is empty for an empty log. Logs
+    in the formats `zst` and `parquet` return the samples as written. In a `jsonl` log, targets and
+    answers are strings. Raises `DataError` if the file cannot be read.
     """
     try:
         rows = list(_rows(path))
@@ -258,22 +294,28 @@ def read_samples_file(path: Path) -> list[dict[str, Any]]:
 
 
 def _expanded(row: Mapping[str, Any], pipeline: str) -> dict[str, Any]:
-    """Returns the sample of one pipeline from a compact row: the inverse of `compact`."""
+    """Returns the sample of one filter pipeline from a compact row: the inverse of `compact`."""
     own = row["pipelines"][pipeline]
     # A Parquet file has the column `thinking` even if no sample has that key.
     absent = {"thinking"} if row.get("thinking") is None else set()
     return {
-        **{name: row[name] for name in _OF_DOCUMENT if name in row and name not in absent},
+        **{name: row[name] for name in _DOCUMENT_KEYS if name in row and name not in absent},
         "arguments": [list(given) for given in _arguments(row)],
         "resps": row["resps"],
         "filter": pipeline,
-        "metrics": [name for name in own if name not in _NO_METRICS],
+        "metrics": [name for name in own if name not in _NON_METRIC_KEYS],
         **own,
     }
 
 
 def read_answer(kind: str, given: Any) -> Any:
-    """Returns an answer of a log with the types that models return; `jsonl` logs hold text."""
+    """Returns a logged answer converted to the type that a model returns for this request type.
+
+    `kind` is the request type and `given` the logged answer, which is a string, or for
+    `loglikelihood` a pair of strings, in `jsonl` logs. Returns a string for `generate_until`, a
+    float for `loglikelihood_rolling`, and a pair `(log-likelihood, is greedy)` for `loglikelihood`.
+    Raises `ValueError` or `TypeError` if the answer has another form.
+    """
     if kind == "generate_until":
         return str(given)
     if kind == "loglikelihood_rolling":

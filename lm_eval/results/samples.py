@@ -1,4 +1,4 @@
-"""The sample log: for every document what was asked, what was answered, how it scored."""
+"""Builds samples: for each document its requests, the model's answers, and the scores."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lm_eval.api.task import Task
-from lm_eval.results.serialise import handle_non_serializable, hash_string, sanitize_list
+from lm_eval.results.serialize import handle_non_serializable, hash_string, sanitize_list
 from lm_eval.scoring import Measurement, TaskScores
 
 Sample = dict[str, Any]
 
 
+def without_samples(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a shallow copy of `results` without `samples`, which are stored in separate files."""
+    return {key: value for key, value in results.items() if key != "samples"}
+
+
 def samples_of(scores: TaskScores) -> list[Sample]:
-    """One entry a document and filter pipeline."""
+    """Returns the samples of a scored task, one per document and filter pipeline."""
     return [_sample(scores.task, measurement) for measurement in scores.measurements]
 
 
 def _sample(task: Task, measured: Measurement) -> Sample:
+    """Returns the sample of one document and filter pipeline: requests, answers, scores, hashes."""
     requests, pipeline = measured.requests, measured.pipeline
     doc = requests[0].doc
     target = task.doc_to_target(doc)
@@ -37,15 +43,20 @@ def _sample(task: Task, measured: Measurement) -> Sample:
         "target_hash": hash_string(str(target)),
         **measured.values,
     }
-    if any(request.thinking is not None for request in requests):
-        sample["thinking"] = [request.thinking for request in requests]
+    if any(request.reasoning is not None for request in requests):
+        sample["thinking"] = [request.reasoning for request in requests]
     if task.extracting_pipelines():
         sample["extraction_failed"] = any(pipeline in r.extraction_failed for r in requests)
     return sample
 
 
-def answers_of(task: Task, doc_ids: Sequence[int] | None = None) -> list[Sample]:
-    """What a task asked and was answered, without scores: one entry a request."""
+def requests_with_answers(task: Task, doc_ids: Sequence[int] | None = None) -> list[Sample]:
+    """Returns the requests of a task with the model's answers, without scores, one entry each.
+
+    An entry has the keys `doc_id`, `doc`, `arguments` and `resps`. `doc_ids` maps a document's
+    position in the run to its number in the dataset, if only some documents were chosen; with None,
+    `doc_id` is the position.
+    """
     return [
         {
             "doc_id": doc_ids[request.doc_id or 0] if doc_ids else request.doc_id,
@@ -58,14 +69,16 @@ def answers_of(task: Task, doc_ids: Sequence[int] | None = None) -> list[Sample]
 
 
 def task_hash(samples: Iterable[Mapping[str, Any]]) -> str:
-    """One hash for all documents, prompts and targets of a task, in order."""
+    """Returns one SHA-256 hash over the documents, prompts and targets of all samples, in order."""
     parts = (s["doc_hash"] + s["prompt_hash"] + s["target_hash"] for s in samples)
     return hash_string("".join(parts))
 
 
 def sample_line(sample: Mapping[str, Any]) -> str:
-    """A sample as a line of JSON; arguments by name and answers as text, so that every line of
-    the file has the same columns and types.
+    """Returns a sample as one line of a `jsonl` sample log, without the newline.
+
+    Arguments get names (`gen_args_0`, `arg_0`), and answers and target become strings, so that all
+    lines of the file have the same columns and types.
     """
     arguments = {
         f"gen_args_{i}": {f"arg_{j}": value for j, value in enumerate(values)}

@@ -1,7 +1,7 @@
-"""The fields of a results file: name, type, meaning, and when a field is absent.
+"""Declares the fields of a results file: name, type, meaning, and when a field is absent.
 
-Every field is declared once, in the part that it belongs to, as
-`Annotated[type, meaning, when it is absent]`; a field without the last text is always present.
+Every field is declared once, in the part (TypedDict) that it belongs to, as
+`Annotated[type, meaning, when it is absent]`. A field without the last item is always present.
 `python -m lm_eval.results.json_schema` writes `results.schema.json` and the tables of
 docs/results.md from these declarations.
 """
@@ -10,137 +10,170 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypedDict
 
-#: The number under `format`. It is raised when a field changes its meaning or is removed; a new
-#: optional field does not raise it.
+#: The value of the field `format`. Increase it when a field changes its meaning or is removed, but
+#: not for a new optional field.
 FORMAT = 1
 
-#: One task's or group's row: the keys of `RowFields`, and `metric,filter` pairs.
+#: The row of a task or group: the keys of `RowFields`, and scores under `metric,filter`.
 Row = dict[str, Any]
 
-#: Kinds of results, as docs/results.md explains them, that lack a field.
-_NOT_ASKED = "partial, rescored"
+#: Kinds of results in which a field is absent. docs/results.md explains their names.
+_NO_REQUESTS = "partial, rescored"
 _NO_RUN = "partial, evaluate"
 _NO_MODEL = "partial, evaluate, rescored"
-_NO_TOKENIZER = f"{_NO_MODEL}; where the model has no `tokenizer`"
+_NO_TOKENIZER = f"{_NO_MODEL}; if the model has no `tokenizer`"
 
 
 class RowFields(TypedDict, total=False):
-    """The keys of a row that are no scores."""
+    """The keys of a row (the entry of a task or group in `results`) that are not scores."""
 
     name: Annotated[str, "name of the task or group"]
     alias: Annotated[str, "name shown in the table"]
-    sample_len: Annotated[int, "number of documents scored", "in a group without joint scores"]
+    sample_len: Annotated[int, "number of documents scored", "in a group without aggregated scores"]
     sample_count: Annotated[
         dict[str, int],
-        "by `metric,filter`, the number of documents that the score is taken over",
-        "in a task where every document has a value for every metric; in a group without joint "
-        "scores",
+        "for each `metric,filter`: number of documents that the score was computed from",
+        "in a task where every document has a value for every metric; in a group without "
+        "aggregated scores",
     ]
 
 
-#: What the rows say, and what is needed to read them: the part that `summarise` returns.
+#: The scores, and what a reader needs to interpret them. `summarize` returns this part.
 Scores = TypedDict(
     "Scores",
     {
         "results": Annotated[
-            dict[str, Row], "one row per task and per group, by name (see the keys of a row)"
+            dict[str, Row], "one row per task and per group, under its name (see the keys of a row)"
         ],
         "group_subtasks": Annotated[
-            dict[str, list[str]], "by group, the names of its tasks and groups"
+            dict[str, list[str]], "for each group: names of its tasks and subgroups"
         ],
         "configs": Annotated[
-            dict[str, dict[str, Any]], "by task, its configuration; functions as source code"
+            dict[str, dict[str, Any]],
+            "for each task: its configuration; functions are stored as source code",
         ],
-        "versions": Annotated[dict[str, Any], "by task and group, `metadata.version`"],
+        "versions": Annotated[
+            dict[str, Any], "for each task and group: its version (`metadata.version`)"
+        ],
         "n-shot": Annotated[
-            dict[str, Any], "by task and group, the number of few-shot examples in a prompt"
+            dict[str, Any], "for each task and group: number of few-shot examples in a prompt"
         ],
         "higher_is_better": Annotated[
             dict[str, dict[str, bool | None]],
-            "by task and group, then by metric; null where the tasks of a group disagree",
+            "for each task and group, and each metric: whether a higher score is better; null "
+            "if the tasks of a group disagree",
         ],
         "n-samples": Annotated[
             dict[str, dict[str, int]],
-            "by task: documents in the split (`original`), documents scored (`effective`)",
+            "for each task: number of documents in the split (`original`) and of documents scored "
+            "(`effective`)",
         ],
     },
 )
 
 
 class OptionalScores(TypedDict, total=False):
-    """Scores that not every run has."""
+    """Fields about scores that only some runs have."""
 
     groups: Annotated[
         dict[str, Row],
-        "the rows of groups with joint scores, also found in `results`",
-        "where no group has joint scores",
+        "rows of the groups that have aggregated scores; the same rows are in `results`",
+        "if no group has aggregated scores",
     ]
     extraction_failed: Annotated[
         dict[str, dict[str, int]],
-        "by task, then by filter pipeline: documents in whose answers the filter found nothing",
-        "where no task has a filter that extracts",
+        "for each task and filter pipeline: number of documents in whose answers the filters found "
+        "no answer to extract",
+        "if no task has a filter that extracts answers",
+    ]
+    length_stopped: Annotated[
+        dict[str, int],
+        "for each task: number of answers that were cut off at the maximum length",
+        "if the model does not report why answers end",
+    ]
+    empty_answers: Annotated[
+        dict[str, int],
+        "for each task with empty answers: their number; they are scored as they are",
+        "if no answer is empty",
     ]
     clusters: Annotated[
         dict[str, dict[str, Any]],
-        "by task: the column (`by`) that documents are clustered by for standard errors, and the "
-        "number of clusters (`count`)",
-        "where nothing is clustered",
+        "for each task with clustered standard errors: the column that defines the clusters "
+        "(`by`) and the number of clusters (`count`)",
+        "if no task has clustered standard errors",
     ]
     confidence: Annotated[
-        float, "confidence level of `intervals`, such as 0.95", "without `--confidence`"
+        float, "confidence level of `intervals`, for example 0.95", "without `--confidence`"
     ]
     intervals: Annotated[
         dict[str, dict[str, list[float]]],
-        "by task and group, then by `metric,filter`: lower and upper end of the confidence "
+        "for each task and group, and each `metric,filter`: lower and upper end of the confidence "
         "interval",
         "without `--confidence`",
     ]
 
 
 class Summary(Scores, OptionalScores, total=False):
-    """What `summarise` returns. Samples are stored in files of their own, not with the results."""
+    """What `summarize` returns. `samples` is stored in separate files, not in the results file."""
 
     samples: dict[str, list[dict[str, Any]]]
 
 
 class TaskInputs(TypedDict, total=False):
-    """What the requests were made from."""
+    """What the requests were built from."""
 
     datasets: Annotated[
         dict[str, dict[str, Any]],
-        "by task: source, revision and fingerprint of its documents",
-        _NOT_ASKED,
+        "for each task: source, revision and fingerprint of its documents",
+        _NO_REQUESTS,
     ]
     hashes: Annotated[
         dict[str, dict[str, str]],
-        "by task: hashes of its configuration, data, prompts and document numbers",
-        _NOT_ASKED,
+        "for each task: hashes of its configuration, data, prompts and document numbers",
+        _NO_REQUESTS,
     ]
 
 
 class RunStatistics(TypedDict, total=False):
-    """What the run took: time, tokens, requests."""
+    """Times, token counts and request counts of the run."""
 
-    timings: Annotated[dict[str, float], "seconds by stage of the run", _NOT_ASKED]
+    timings: Annotated[
+        dict[str, float], "for each stage of the run: duration in seconds", _NO_REQUESTS
+    ]
     answers: Annotated[
         dict[str, int],
-        "number of answers that the run needs, repeats counted (`requests`), and how many of them "
-        "the model was asked for this time (`asked`); the others were stored",
-        f"{_NOT_ASKED}; in a run that stores no answers",
+        "number of answers that the run needs, including repeats (`requests`), and how many of "
+        "them the model computed in this run (`asked`); the others were already stored",
+        f"{_NO_REQUESTS}; in a run that stores no answers",
     ]
     usage: Annotated[
-        dict[str, int],
-        "tokens read, written and shared; requests truncated and failed",
-        f"{_NOT_ASKED}; where the model counts nothing",
+        dict[str, int | float],
+        "number of input tokens, generated tokens and input tokens reused from other requests; "
+        "number of truncated and failed requests; the cost, if the model knows prices",
+        f"{_NO_REQUESTS}; if the model does not count them",
     ]
     truncated_requests: Annotated[
-        dict[str, int], "by task: requests that were truncated to fit the model", _NOT_ASKED
+        dict[str, int],
+        "for each task: number of requests that were truncated to the model's maximum length",
+        _NO_REQUESTS,
     ]
-    failed_requests: Annotated[dict[str, int], "by task: requests that got no answer", _NOT_ASKED]
+    failed_requests: Annotated[
+        dict[str, int], "for each task: number of requests that got no answer", _NO_REQUESTS
+    ]
+    partial: Annotated[
+        bool,
+        "true: documents are missing in the scores, because requests failed",
+        "if all documents were scored",
+    ]
+    unanswered_documents: Annotated[
+        dict[str, dict[str, str]],
+        "for each task: the documents that are missing in the scores, by number, with the reason",
+        "if all documents were scored",
+    ]
 
 
 class RunDescription(TypedDict, total=False):
-    """How the run was made: settings, model, software, hardware."""
+    """Settings, model, software and hardware of the run."""
 
     config: Annotated[
         dict[str, Any],
@@ -150,64 +183,78 @@ class RunDescription(TypedDict, total=False):
     date: Annotated[float, "start of the run, in seconds since 1970", _NO_MODEL]
     total_evaluation_time_seconds: Annotated[str, "duration of the run, as text", _NO_MODEL]
     model_source: Annotated[
-        str, "backend: the value of `--model`; `CUSTOM` for a model object", _NO_RUN
+        str,
+        "backend: the value of `--model`; `CUSTOM` if the model was passed as an object",
+        _NO_RUN,
     ]
     model_name: Annotated[
-        str, "name of the weights; without one, the backend or the class", _NO_RUN
+        str, "name of the weights; if unknown, the backend or the class of the model", _NO_RUN
     ]
     model_name_sanitized: Annotated[str, "`model_name` as used in folder names", _NO_RUN]
     system_instruction: Annotated[
-        str | None, "system message put before every prompt; null for none", _NO_RUN
+        str | None, "system message before every prompt; null if there is none", _NO_RUN
     ]
-    system_instruction_sha: Annotated[str | None, "its SHA-256 hash; null for none", _NO_MODEL]
+    system_instruction_sha: Annotated[
+        str | None, "SHA-256 hash of `system_instruction`; null if there is none", _NO_MODEL
+    ]
     fewshot_as_multiturn: Annotated[
-        bool | None, "whether few-shot examples are turns of a chat", _NO_RUN
+        bool | None, "whether few-shot examples are separate turns of the chat", _NO_RUN
     ]
     chat_template: Annotated[
         str | None, "text of the chat template; null if none was applied", _NO_MODEL
     ]
-    chat_template_sha: Annotated[str | None, "its SHA-256 hash; null for none", _NO_MODEL]
+    chat_template_sha: Annotated[
+        str | None, "SHA-256 hash of `chat_template`; null if none was applied", _NO_MODEL
+    ]
     tokenizer_pad_token: Annotated[
-        list[str | None], "the tokenizer's padding token and its number", _NO_TOKENIZER
+        list[str | None], "the tokenizer's padding token and its id", _NO_TOKENIZER
     ]
     tokenizer_eos_token: Annotated[
-        list[str | None], "the tokenizer's end token and its number", _NO_TOKENIZER
+        list[str | None], "the tokenizer's end-of-sequence token and its id", _NO_TOKENIZER
     ]
     tokenizer_bos_token: Annotated[
-        list[str | None], "the tokenizer's start token and its number", _NO_TOKENIZER
+        list[str | None], "the tokenizer's beginning-of-sequence token and its id", _NO_TOKENIZER
     ]
     eot_token_id: Annotated[
-        int | None, "number of the token that ends a text for the model", _NO_TOKENIZER
+        int | None, "id of the token that the model uses as end of text", _NO_TOKENIZER
     ]
-    max_length: Annotated[int | None, "most tokens that the model reads at once", _NO_TOKENIZER]
-    lm_eval_version: Annotated[str, "version of this package that wrote the file", _NO_RUN]
-    transformers_version: Annotated[str, "version of transformers; `N/A` for none", _NO_RUN]
-    libraries: Annotated[dict[str, str], "versions of the libraries installed", _NO_RUN]
-    hardware: Annotated[dict[str, Any], "processor, cores, memory, accelerators in use", _NO_RUN]
-    pretty_env_info: Annotated[str, "Python, platform and libraries, as text", _NO_RUN]
+    max_length: Annotated[
+        int | None, "maximum number of tokens in the model's context", _NO_TOKENIZER
+    ]
+    lm_eval_version: Annotated[str, "version of lm_eval that wrote the file", _NO_RUN]
+    transformers_version: Annotated[
+        str, "version of transformers; `N/A` if it is not installed", _NO_RUN
+    ]
+    libraries: Annotated[dict[str, str], "versions of the installed libraries", _NO_RUN]
+    hardware: Annotated[
+        dict[str, Any], "processor, number of cores, memory in GiB, accelerators", _NO_RUN
+    ]
+    pretty_env_info: Annotated[str, "versions of Python, platform and libraries, as text", _NO_RUN]
     git_hash: Annotated[
-        str | None, "commit of the working directory; null outside a repository", _NO_RUN
+        str | None, "git commit of the working directory; null outside a repository", _NO_RUN
     ]
-    upper_git_hash: Annotated[str | None, "commit of the directory above it", _NO_RUN]
+    upper_git_hash: Annotated[
+        str | None, "git commit of the parent of the working directory", _NO_RUN
+    ]
 
 
 class Reproduction(TypedDict, total=False):
-    """What `lm-eval reproduce` needs to run this again."""
+    """What `lm-eval reproduce` needs to repeat the run."""
 
     settings: Annotated[
         dict[str, Any],
         "the settings that differ from the defaults, without secrets",
-        f"{_NO_MODEL}; where the model was given as an object",
+        f"{_NO_MODEL}; if the model was passed as an object",
     ]
     directory: Annotated[
         str,
-        "working directory of the command, for relative paths in `settings`",
-        "where `settings` is",
+        "working directory of the command, to which paths in `settings` are relative",
+        "if `settings` is absent",
     ]
     model_identity: Annotated[
         dict[str, Any],
-        "what stored answers are found by: class, arguments, weights",
-        "where `settings` is",
+        "class, arguments and weights of the model; stored answers are looked up by them",
+        "if `settings` is absent",
     ]
 
 
@@ -220,21 +267,24 @@ class EvalResults(
     Reproduction,
     total=False,
 ):
-    """Everything that an evaluation returns and a results file holds.
+    """Everything that an evaluation returns and a results file contains.
 
     `read_results` also returns files of the published harness, which lack some of the keys that
-    are always present in ours, such as `format`.
+    are always present in the files of this package, such as `format`.
     """
 
-    format: Annotated[int, "version of this format, 1 today; optional new fields do not raise it"]
+    format: Annotated[
+        int, "version of the file format, currently 1; optional new fields do not increase it"
+    ]
     task_hashes: Annotated[
         dict[str, str],
-        "by task: one hash over all documents, prompts and targets; empty if no samples were kept",
+        "for each task: one hash over its documents, prompts and targets; empty if the run kept "
+        "no samples",
     ]
     scored_from: Annotated[
         dict[str, Any],
-        "the run folder or the sample logs that the answers were read from, with the hashes of "
-        "that run",
+        "for rescored results: the run folder or the sample logs that the answers were read from, "
+        "and the hashes of that run",
         "in all but rescored results",
     ]
     samples: dict[str, list[dict[str, Any]]]

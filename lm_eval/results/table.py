@@ -1,4 +1,4 @@
-"""Results as Markdown tables: one row per metric, groups with their children indented."""
+"""Formats results as Markdown tables: one row per metric, tasks of a group indented below it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from lm_eval import markdown
 
 _HEADERS = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
 _NO_ANSWER = "No answer"
-_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr", _NO_ANSWER}
+_CUT_OFF = "Cut off"
+_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr", _NO_ANSWER, _CUT_OFF}
 _ARROWS = {True: "↑", False: "↓"}
 _NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
 
-
-#: The metric of a task that is not scored (`--predict_only`); its value means nothing.
+#: The metric of a task that is not scored (`--predict_only`). Its value is a placeholder.
 _NOT_SCORED = "bypass"
 
 
 def heading(results: Mapping[str, Any]) -> str:
-    """Returns the line above a table: the model's name, and its backend if that differs."""
+    """Returns the line above a table: `Model: <name> (<backend>)`.
+
+    The backend is left out if it is unknown or the same as the name. Without a name the backend
+    takes its place, and without both the line is `Model: not recorded`.
+    """
     config = results.get("config") or {}
     backend = results.get("model_source") or config.get("model")
     name = results.get("model_name") or backend
@@ -29,9 +33,9 @@ def heading(results: Mapping[str, Any]) -> str:
 
 
 def make_tables(result_dict: Mapping[str, Any]) -> str:
-    """Returns the table of tasks, followed by that of groups if there are any.
+    """Returns the table of tasks, followed by the table of groups if there are any.
 
-    A task that was not scored has the words "not scored" in place of a value.
+    For a task that was not scored (`--predict_only`), the value is "not scored".
     """
     columns = ["results", "groups"] if "groups" in result_dict else ["results"]
     shown = _without_bypass(result_dict)
@@ -39,7 +43,7 @@ def make_tables(result_dict: Mapping[str, Any]) -> str:
 
 
 def _without_bypass(result_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy in which the value of `bypass` is "not scored", without error and arrow."""
+    """Returns a copy for display: `bypass` has the value "not scored" and no error or direction."""
     shown = dict(result_dict)
     for part in ("results", "groups"):
         shown[part] = {
@@ -60,25 +64,31 @@ def _without_bypass(result_dict: Mapping[str, Any]) -> dict[str, Any]:
 def make_table(
     result_dict: Mapping[str, Any], column: str = "results", sort_results: bool = False
 ) -> str:
-    """Returns a Markdown table of the tasks (`results`) or the groups (`groups`), as published.
+    """Returns the Markdown table of the published harness for tasks or groups.
 
-    Confidence intervals, and the share of documents in which no answer was found, get a column if
-    there are any.
+    Three columns are added if the results contain values for them: confidence intervals, the
+    percentage of documents in which the filters found no answer, and the percentage of answers
+    that were cut off at the maximum length.
+
+    Args:
+        result_dict: the results, which must contain `column`.
+        column: `results` for a table of tasks, `groups` for a table of groups.
+        sort_results: sort the rows by name instead of placing tasks below their group.
     """
     rows = result_dict[column]
     ordered = _hierarchy(result_dict.get("group_subtasks", {}), rows)
-    more = _more_headers(result_dict, rows)
+    extra = _extra_headers(result_dict, rows)
     lines: list[list[str]] = []
     for key, depth in sorted(dict(ordered).items()) if sort_results else ordered:
         alias = rows[key].get("alias", key)
         name = f"{' ' * depth}- {alias}" if depth else alias
-        lines += _lines(name, key, result_dict, rows[key], more)
+        lines += _lines(name, key, result_dict, rows[key], extra)
     first = "Groups" if column == "groups" else "Tasks"
-    return markdown.table([first, *_HEADERS, *more], lines, right=_ALIGN_RIGHT)
+    return markdown.table([first, *_HEADERS, *extra], lines, right=_ALIGN_RIGHT)
 
 
-def _more_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
-    """Returns the optional columns for which these rows have values."""
+def _extra_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
+    """Returns the headers of the optional columns for which these rows have values."""
     intervals = result_dict.get("intervals", {})
     failures = result_dict.get("extraction_failed", {})
     headers = []
@@ -86,23 +96,32 @@ def _more_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> li
         headers.append(f"{100 * result_dict['confidence']:g}% interval")
     if any(any(failures.get(key, {}).values()) for key in rows):
         headers.append(_NO_ANSWER)
+    if any(result_dict.get("length_stopped", {}).get(key) for key in rows):
+        headers.append(_CUT_OFF)
     return headers
 
 
-def _more_cells(
+def _extra_cells(
     key: str,
     metric_and_filter: str,
     result_dict: Mapping[str, Any],
     row: Mapping[str, Any],
     headers: Sequence[str],
 ) -> list[str]:
+    """Returns the cells of the optional columns `headers` for one metric of the task `key`.
+
+    A cell is empty if there is no value.
+    """
     cells = []
     for header in headers:
         if header == _NO_ANSWER:
             pipeline = metric_and_filter.partition(",")[2]
             failed = result_dict["extraction_failed"].get(key, {}).get(pipeline)
-            share = "" if failed is None else f"{100 * failed / max(row['sample_len'], 1):.1f}%"
-            cells.append(share)
+            cells.append(_share(failed, row["sample_len"]))
+        elif header == _CUT_OFF:
+            repeats = result_dict.get("configs", {}).get(key, {}).get("repeats") or 1
+            stopped = result_dict["length_stopped"].get(key)
+            cells.append(_share(stopped, row.get("sample_len", 0) * repeats))
         else:
             bounds = result_dict["intervals"].get(key, {}).get(metric_and_filter)
             cells.append("" if bounds is None else f"{bounds[0]:.4f} – {bounds[1]:.4f}")
@@ -114,9 +133,13 @@ def _lines(
     key: str,
     result_dict: Mapping[str, Any],
     row: Mapping[str, Any],
-    more: Sequence[str],
+    extra: Sequence[str],
 ) -> list[list[str]]:
-    """Returns one line per metric; only the first has the name and version."""
+    """Returns the table rows of a task, one per metric. Only the first shows name and version.
+
+    A task without metrics gets one row. `name` is the displayed name, `key` the name in the
+    results, and `extra` the optional headers.
+    """
     version = str(result_dict["versions"].get(key, "N/A"))
     shots = str(result_dict.get("n-shot", {}).get(key, ""))
     directions = result_dict.get("higher_is_better", {}).get(key, {})
@@ -132,10 +155,15 @@ def _lines(
         plus_minus = "±" if error is not None else ""
         stderr = "" if error is None else _number(error)
         cells = [name, version, pipeline, shots, metric, arrow, value, plus_minus, stderr]
-        lines.append([*cells, *_more_cells(key, metric_and_filter, result_dict, row, more)])
+        lines.append([*cells, *_extra_cells(key, metric_and_filter, result_dict, row, extra)])
         name = version = ""
-    empty = [""] * (5 + len(more))
+    empty = [""] * (5 + len(extra))
     return lines or [[name, version, "", shots, *empty]]
+
+
+def _share(count: int | None, of: int) -> str:
+    """Returns a count as a percentage of `of`; "" if there is no count."""
+    return "" if count is None else f"{100 * count / max(of, 1):.1f}%"
 
 
 def _number(value: Any) -> str:
@@ -145,9 +173,10 @@ def _number(value: Any) -> str:
 def _hierarchy(
     group_subtasks: Mapping[str, Sequence[str]], rows: Mapping[str, Any]
 ) -> list[tuple[str, int]]:
-    """Returns row names with their depth: every group is followed by its children.
+    """Returns `(name, depth)` for every row, with each group followed by its children.
 
-    A task of several groups has a row in each.
+    A task that belongs to several groups appears below each of them. Depth 0 is the top level; rows
+    that belong to no group come last, with depth 0.
     """
     seen: set[str] = set()
     ordered: list[tuple[str, int]] = []

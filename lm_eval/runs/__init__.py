@@ -1,6 +1,6 @@
-"""A run and its folder, for the command line and Python alike.
+"""Runs and their folders on disk, for the command line and for Python.
 
-`run.py` opens the folder of a run that is about to happen; `stored.py` finds those that did.
+`run.py` opens the folder of a new run; `stored.py` finds the runs that are stored in folders.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The folder of one model's runs: their settings, every answer, and whether they came to an end.
+"""The folder on disk that holds one model's runs: their records, answers and results.
 
-`run.json` holds a record per run (`runs/record.py`), so that `lm-eval resume` needs nothing else.
-`answers.sqlite` is the store that all runs of the folder share, and `answer_index_<id>.npz` says
-which answer belongs to which document of a run.
+`run.json` contains one record per run (`runs/record.py`) with everything that `lm-eval resume`
+needs. `answers.sqlite` is the answer store that all runs of the folder share.
+`answer_index_<id>.npz` maps the answers of one run to its documents.
 """
 
 from __future__ import annotations
@@ -22,38 +22,44 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval.config.run import has_secrets
+from lm_eval.config.run import secrets_in, without_secrets
 from lm_eval.errors import OutputError
 from lm_eval.results.files import atomic_file, write_atomically
 from lm_eval.results.names import file_name
-from lm_eval.results.serialise import handle_non_serializable
+from lm_eval.results.serialize import handle_non_serializable
 from lm_eval.runs.record import RunRecord, changes
 
 logger = logging.getLogger(__name__)
 
-NAME = "run.json"
-ANSWERS = "answers.sqlite"
-LOCK = "run.lock"
-PARTIAL = "results_partial.json"
-#: Format 1 held a single run, and its index in `plan.npz`.
+#: The file with the records of all runs of a folder.
+RECORD_FILE = "run.json"
+ANSWERS_FILE = "answers.sqlite"
+LOCK_FILE = "run.lock"
+PARTIAL_RESULTS_FILE = "results_partial.json"
+#: Version of the format of `run.json`. In version 1 it contained a single run, whose answer index
+#: was `plan.npz`.
 FORMAT = 2
-_OLD_INDEX = "plan.npz"
-#: The name in an answer index under which the id of its run stands.
-_RUN = "run id"
+_FORMAT_1_INDEX = "plan.npz"
+#: The key in an answer index file under which the id of its run is stored.
+_RUN_ID_KEY = "run id"
 
-#: By task, the columns that `engine.places.places_of` makes.
+#: The columns of each task's answer index (`engine.answer_index.build_answer_index`), by task name.
 AnswerIndex = Mapping[str, Mapping[str, "np.ndarray[Any, Any]"]]
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where one model's runs into one output path live."""
+    """The folder of one model's runs below one output path. It may not exist yet."""
 
     path: Path
 
     @classmethod
     def of(cls, output_path: str | Path, model_name: str) -> RunFolder:
-        """Beside the results: the model's folder, or for `x.json` the folder `x.run`."""
+        """Returns the folder of a model's runs below `output_path`; creates nothing.
+
+        It is `<output_path>/<model name>`, with the name as `file_name` returns it. For an output
+        path that ends in `.json`, such as `x.json`, it is `x.run` beside that file, for any model.
+        """
         path = Path(output_path)
         if path.suffix == ".json":
             return cls(path.with_suffix(".run"))
@@ -61,75 +67,113 @@ class RunFolder:
 
     @classmethod
     def all_in(cls, root: Path) -> list[RunFolder]:
-        """The runs in a folder and in the folders of it; none where there is no folder."""
+        """Returns the run folders among `root` and its direct subfolders: those with a `run.json`.
+
+        `root` comes first, then the subfolders by name. Empty if `root` is not a folder. Raises
+        `OutputError` without permission to read it.
+        """
         try:
             found = [root, *sorted(p for p in root.iterdir() if p.is_dir())]
-            return [cls(folder) for folder in found if (folder / NAME).is_file()]
+            return [cls(folder) for folder in found if (folder / RECORD_FILE).is_file()]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except PermissionError as error:
-            raise OutputError(f"{error.filename}: may not be read ({error.strerror}).") from error
+            raise OutputError(
+                f"{error.filename}: the folder cannot be read ({error.strerror}). Check its "
+                "permissions."
+            ) from error
 
     @property
     def answers(self) -> Path:
-        return self.path / ANSWERS
+        """Path of the folder's own answer store, `answers.sqlite`."""
+        return self.path / ANSWERS_FILE
+
+    def store(self, use_cache: str | None) -> Path:
+        """Returns the path of a run's store: that of `use_cache`, or the folder's own if None.
+
+        `use_cache` names a file or a folder (`shared_store`).
+        """
+        return self.answers if use_cache is None else shared_store(use_cache)
 
     def output_path(self, model_name: str) -> Path:
-        """The output path that means this folder, wherever it was moved to since it was begun."""
+        """Returns the `output_path` that leads to this folder now; it may have been moved.
+
+        That is the parent folder, or `x.json` for a folder `x.run`. Raises `OutputError` if the
+        folder was renamed, so that no output path leads to it.
+        """
         for path in (self.path.parent, self.path.with_suffix(".json")):
             if RunFolder.of(path, model_name).path == self.path:
                 return path
         expected = RunFolder.of(self.path.parent, model_name).path.name
         raise OutputError(
-            f"{self.path}: its name was changed since the run was begun; call it {expected} again."
+            f"{self.path}: the folder was renamed after the run was started. Rename it back to "
+            f"{expected}."
         )
 
     def records(self) -> list[RunRecord]:
-        """Returns the runs of this folder, the one begun last at the end."""
-        file = self.path / NAME
+        """Returns the records of this folder's runs, in the order in which they were last started.
+
+        Empty if there is no `run.json`. Of several records of the same run, which earlier versions
+        may have written, only the latest is returned. Raises `OutputError` if the file cannot be
+        read, is not a complete record, or was written in a newer format.
+        """
+        file = self.path / RECORD_FILE
         if not file.is_file():
             return []
         try:
             content: Any = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise OutputError(
-                f"{file}: cannot be read as a run's record ({error}). Move it aside; the command "
-                f"that made the run goes on from the answers in {ANSWERS}."
+                f"{file}: cannot be read as the record of a run ({error}). Move the file away and "
+                "run the original command again; it continues from the answers in "
+                f"{ANSWERS_FILE}."
             ) from error
         layout: Any = content.get("format") if isinstance(content, dict) else None
         if layout not in range(1, FORMAT + 1):
             raise OutputError(
-                f"{file}: is no record of a run, or one by a newer version of lm_eval. "
-                "Name another --output_path, or move it aside."
+                f"{file}: this is not the record of a run, or it was written by a newer version of "
+                "lm_eval. Give another --output_path, or move the file away."
             )
-        runs = content.get("runs") if layout > 1 else [{"answer_index": _OLD_INDEX, **content}]
+        runs = content.get("runs") if layout > 1 else [{"answer_index": _FORMAT_1_INDEX, **content}]
         found = [RunRecord.read(run, file) for run in runs or ()]
-        return sorted(found, key=lambda run: run.begun)
+        latest = {run.id: run for run in sorted(found, key=lambda run: run.begun)}
+        return sorted(latest.values(), key=lambda run: run.begun)
 
-    def _keep(self, record: RunRecord) -> None:
-        """Writes a record in the place of the run's earlier one.
+    def _write_record(self, record: RunRecord) -> None:
+        """Adds a record to `run.json`, replacing the earlier one of the same run.
 
-        The file is readable by its owner alone if the settings hold a secret.
+        Records of earlier versions may contain secrets; with one of them, only the owner of the
+        file may read it.
         """
         others = [other for other in self.records() if other.id != record.id]
         runs = [*others, record]
-        private = any(has_secrets(run.settings) for run in runs)
+        private = any(secrets_in(run.settings) for run in runs)
         content = {"format": FORMAT, "runs": [run.to_json() for run in runs]}
-        self._write(NAME, content, private=private)
+        self._write(RECORD_FILE, content, private=private)
 
     def _write(self, name: str, content: Mapping[str, Any], private: bool = False) -> None:
+        """Writes `content` as JSON to the file `name`, completely or not at all.
+
+        Creates the folder if necessary. With `private`, only the owner may read the file. Raises
+        `OutputError` if writing fails.
+        """
         text = json.dumps(content, indent=2, default=handle_non_serializable, ensure_ascii=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / name, [text], private=private)
         except OSError as error:
-            raise self._not_recorded(error) from error
+            raise self._recording_error(error) from error
 
-    def _not_recorded(self, error: OSError) -> OutputError:
+    def _recording_error(self, error: OSError) -> OutputError:
         full = error.errno == errno.ENOSPC
-        remedy = "; make space and give the same command again to go on" if full else ""
+        remedy = (
+            "Free some space and run the same command again to continue."
+            if full
+            else "Check its permissions, or give another --output_path."
+        )
         return OutputError(
-            f"{self.path}: the run cannot be recorded there ({error.strerror or error}){remedy}."
+            f"{self.path}: the run cannot be recorded in this folder "
+            f"({error.strerror or error}). {remedy}"
         )
 
     def begin(
@@ -139,23 +183,40 @@ class RunFolder:
         index: AnswerIndex,
         model_object: bool = False,
     ) -> RunRecord:
-        """Records a run that is about to ask; logs what has changed since it was begun before."""
+        """Writes a run's record and answer index before its first request; returns the record.
+
+        If the run was started before, its record is replaced, and a warning is logged for every
+        change of the model, a task's configuration, its data or its prompts. For a new run, only a
+        change of the model since the last other run of the folder is logged. Raises `OutputError`
+        if the files cannot be written.
+
+        Args:
+            settings: what `RunConfig.settings` returned. Secrets in them are not written.
+            state: the `state` of the `RunRecord`.
+            index: the answer index of every task.
+            model_object: whether the model was passed as a Python object.
+        """
         record = RunRecord(
-            dict(settings), dict(state), time.time(), str(Path.cwd()), model_object=model_object
+            without_secrets(settings),
+            dict(state),
+            time.time(),
+            str(Path.cwd()),
+            model_object=model_object,
+            left_out=secrets_in(settings),
         )
         earlier = self.records()
         before = next((run.state for run in earlier if run.id == record.id), None)
-        if before is None:  # another run's tasks were asked differently on purpose
+        if before is None:  # other runs differ in their tasks on purpose
             before = {"model": earlier[-1].state.get("model")} if earlier else {}
         for change in changes(before, state):
             logger.warning("%s: %s.", self.path, change)
-        record = dataclasses.replace(record, answer_index=f"answer_index_{record.id}.npz")
-        self._keep(record)
+        record = dataclasses.replace(record, answer_index=_index_file(record.id))
+        self._write_record(record)
         self._write_index(record, index)
         return record
 
     def _write_index(self, record: RunRecord, index: AnswerIndex) -> None:
-        columns: dict[str, Any] = {_RUN: np.array(record.id)}
+        columns: dict[str, Any] = {_RUN_ID_KEY: np.array(record.id)}
         columns |= {
             f"{task}/{column}": values
             for task, table in index.items()
@@ -165,97 +226,144 @@ class RunFolder:
             with atomic_file(self.path / str(record.answer_index)) as file:
                 np.savez(file, **columns)
         except OSError as error:
-            raise self._not_recorded(error) from error
+            raise self._recording_error(error) from error
 
     def answer_index(self, record: RunRecord) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
-        """Returns which answer belongs to which document of a run, by task; empty if unknown."""
+        """Returns the answer index of a run: by task name, each an `AnswerIndex`.
+
+        Empty if the run has none or its file is missing. Raises `OutputError` if the file belongs
+        to another run or is damaged.
+        """
         file = self.path / (record.answer_index or "")
         if not file.is_file():
             return {}
         index: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
         try:
             with np.load(file, allow_pickle=False) as columns:
-                if _RUN in columns and str(columns[_RUN]) != record.id:
+                owner = str(columns[_RUN_ID_KEY]) if _RUN_ID_KEY in columns else None
+                # An earlier version may have computed another id, which is then in the name.
+                if owner not in (None, record.id) and file.name != _index_file(str(owner)):
                     raise OutputError(
-                        f"{file}: belongs to the run {columns[_RUN]}, not {record.id}; put its own "
-                        "file back, or move it aside."
+                        f"{file}: this answer index belongs to the run {owner}, not "
+                        f"{record.id}. Put the right file back, or move this one away."
                     )
-                for key in set(columns) - {_RUN}:
+                for key in set(columns) - {_RUN_ID_KEY}:
                     task, _, name = key.rpartition("/")
                     index.setdefault(task, {})[name] = columns[key]
         except OutputError:
             raise
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise OutputError(
-                f"{file}: cannot be read as a run's answer index. Move it aside: answers are then "
-                "found by what was asked alone."
+                f"{file}: cannot be read as the answer index of a run. Move the file away; answers "
+                "are then looked up by their prompts alone."
             ) from error
         return index
 
     def write_partial(self, results: Mapping[str, Any]) -> None:
-        """The rows of the tasks that are finished, until all are."""
-        self._write(PARTIAL, results)
+        """Writes the results of the tasks that are finished so far to `results_partial.json`.
+
+        Raises `OutputError` if writing fails.
+        """
+        self._write(PARTIAL_RESULTS_FILE, results)
 
     def finish(self, run: RunRecord, results: Path) -> None:
-        """Records that a run is finished; does nothing if its record was removed meanwhile."""
+        """Marks a run as finished and removes the partial results.
+
+        `results` is the path of the results file. A record that was removed during the run is not
+        written again.
+        """
         for record in self.records():
             if record.id == run.id:
-                self._keep(dataclasses.replace(record, finished=True, results=results.name))
-        (self.path / PARTIAL).unlink(missing_ok=True)
+                self._write_record(dataclasses.replace(record, finished=True, results=results.name))
+        (self.path / PARTIAL_RESULTS_FILE).unlink(missing_ok=True)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Holds the folder's lock: a second run on it is refused, and none is ever corrupted."""
+    def locked(self) -> Iterator[None]:
+        """Creates the folder and holds its lock inside the `with` block.
+
+        If nothing was recorded in the block, the folders that were created are removed again.
+        Raises `OutputError` if another run holds the lock or the folder cannot be written.
+        """
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise OutputError(
-                f"{self.path}: results cannot be written there ({error.strerror or error}). "
-                "Nothing has been run."
+                f"{self.path}: results cannot be written to this folder "
+                f"({error.strerror or error}). Nothing has been run. Give another --output_path."
             ) from error
         try:
             _lock(handle, self.path)
-            self._sweep()
+            self._remove_stale_files()
             yield
         finally:
-            self._clean(missing)
+            self._remove_unused_folders(missing)
             os.close(handle)
 
-    def _sweep(self) -> None:
-        """Removes temporary files that a killed run left; we hold the lock, so nobody writes."""
-        for name in (NAME, _OLD_INDEX, "answer_index_*", "results_*.json", "samples_*_*"):
+    def _remove_stale_files(self) -> None:
+        """Removes temporary files that a killed run left. Call it only with the lock held."""
+        for name in (
+            RECORD_FILE,
+            _FORMAT_1_INDEX,
+            "answer_index_*",
+            "results_*.json",
+            "samples_*_*",
+        ):
             for stale in self.path.glob(f".{name}.*"):
                 stale.unlink(missing_ok=True)
 
-    def _clean(self, made: Sequence[Path]) -> None:
-        """Removes the folders that a run made, if it was refused before it was begun."""
-        if not made or not self.path.is_dir():
+    def _remove_unused_folders(self, created: Sequence[Path]) -> None:
+        """Removes the folders that a run has `created`, if it failed before it was recorded.
+
+        It then has left at most the lock file and an answer store, which are removed too. Folders
+        with other files stay.
+        """
+        if not created or not self.path.is_dir():
             return
-        found, unused = set(self.path.iterdir()), {self.path / LOCK, self.path / ANSWERS}
-        with suppress(OSError):  # some systems keep what is open
-            if found <= unused:  # not even the record of a run, nor its answer index
+        found, unused = set(self.path.iterdir()), {self.path / LOCK_FILE, self.path / ANSWERS_FILE}
+        with suppress(OSError):  # some systems do not remove open files
+            if found <= unused:  # neither a record nor an answer index was written
                 for file in found:
                     file.unlink()
-            for folder in made:
+            for folder in created:
                 if not any(folder.iterdir()):
                     folder.rmdir()
 
 
+def _index_file(run_id: str) -> str:
+    """Returns the name of the file with a run's answer index."""
+    return f"answer_index_{run_id}.npz"
+
+
+def shared_store(use_cache: str) -> Path:
+    """Returns the path of the store that `use_cache` names.
+
+    That is `answers.sqlite` in it if it is an existing folder, and else the path itself. `~` is
+    expanded.
+    """
+    path = Path(use_cache).expanduser()
+    return path / ANSWERS_FILE if path.is_dir() else path
+
+
 def _lock(handle: int, folder: Path) -> None:
-    """The system lets go of the lock when the process ends, however it ends."""
+    """Locks the open lock file `handle` and writes our process id into it.
+
+    Raises `OutputError`, naming `folder`, if another process holds the lock. The system releases
+    the lock when the process ends, even if it is killed. Does nothing on Windows.
+    """
     try:
         import fcntl
-    except ImportError:  # not on this system; SQLite still keeps the store whole
+    except ImportError:  # not available on Windows; SQLite still protects the store
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         owner = os.read(handle, 32).decode(errors="replace").strip()
         raise OutputError(
-            f"{folder}: another run (process {owner or 'unknown'}) is at work on it. Wait for it, "
-            "or give another --output_path; --use_cache FILE shares answers between runs."
+            f"{folder}: another run (process {owner or 'unknown'}) is using this folder. Wait "
+            "until it ends, or give another --output_path. To share answers between runs at the "
+            "same time, use --use_cache FILE."
         ) from error
     os.ftruncate(handle, 0)
     os.write(handle, f"{os.getpid()}\n".encode())

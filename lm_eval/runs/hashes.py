@@ -1,4 +1,4 @@
-"""Hashes by which a later run knows whether it asks the same."""
+"""Hashes of tasks, by which a later run detects that a task has changed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from lm_eval.api.task import Task
+from lm_eval.config.run import SPEED_ARGUMENTS
 from lm_eval.engine.keys import prompts_hash
-from lm_eval.results.serialise import hash_json
+from lm_eval.results.serialize import hash_json
 
 
 def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
-    """Returns hashes of a task's configuration, data, prompts, and the numbers of its documents."""
+    """Returns hashes of a task's configuration, data, prompts and document numbers.
+
+    The keys are `config`, `data`, `prompts` and `documents`. `data` is the task's entry under
+    `datasets` in the results (`data.fingerprint.describe`).
+    """
     return {
         "config": config_hash(task),
-        # The rows alone: where they came from makes no difference.
+        # Only the rows: the same rows from another source are the same data.
         "data": hash_json(data.get("splits", data)),
         "prompts": prompts_hash(task.instances),
         "documents": hash_json(sorted({request.doc_id for request in task.instances})),
@@ -22,5 +27,13 @@ def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def config_hash(task: Task) -> str:
-    """Returns a hash of all that a task's file says, and what the run has changed about it."""
-    return hash_json(task.dump_config())
+    """Returns a hash of a task's configuration, including what the run's options changed in it.
+
+    The metadata of a task contains the model arguments. Those that change only the speed are left
+    out.
+    """
+    config = task.dump_config()
+    if isinstance(metadata := config.get("metadata"), Mapping):
+        relevant = {key: value for key, value in metadata.items() if key not in SPEED_ARGUMENTS}
+        config = {**config, "metadata": relevant}
+    return hash_json(config)

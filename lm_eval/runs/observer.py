@@ -1,4 +1,4 @@
-"""How reports, trackers and viewers attach to a run."""
+"""The `RunObserver` interface: callbacks for reports, experiment trackers and viewers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,49 @@ if TYPE_CHECKING:
 
 
 class RunObserver:
-    """Is called at the stages of a run; override what you need, the rest does nothing.
+    """Callbacks at the stages of a run. Override the ones you need; the defaults do nothing.
 
-    Pass observers to `evaluator.run_evaluation(run, observers=[...])`. They are called in order, in
-    the process that collects the answers. An exception in `opened` or `scored` ends the run.
+    Pass observers to `evaluator.run_evaluation(run, observers=[...])` or `lm_eval.resume`. At each
+    stage they are called one after the other, in the order of the list, and only in the process of
+    rank 0. Each method is called once per run, in the order `opened`, `scored`, `saved`.
 
     Example::
 
-        class Note(RunObserver):
+        class PrintPath(RunObserver):
             def saved(self, run, results, path):
                 print(f"{len(results['results'])} rows in {path}")
+
+
+        run_evaluation(RunConfig(model="demo", tasks=["demo_choice"]), observers=[PrintPath()])
     """
 
     def opened(self, run: RunConfig) -> None:
-        """The run's folder is held, and nothing has been loaded yet."""
+        """Called first: the run folder is locked, but no task or model is loaded yet.
+
+        An exception ends the run.
+
+        Args:
+            run: the settings of the run.
+        """
 
     def scored(self, run: RunConfig, results: EvalResults) -> None:
-        """The results are there, and not written yet; `samples` is among them if logged."""
+        """Called when all scores are computed, before the results are written.
+
+        An exception ends the run, but the results are still written.
+
+        Args:
+            run: the settings of the run.
+            results: the complete results, as `simple_evaluate` returns them. Contains `samples` if
+                the run logs samples.
+        """
 
     def saved(self, run: RunConfig, results: EvalResults, path: Path | None) -> None:
-        """The results are written to `path`; None for a run that writes none."""
+        """Called last: the results are written, and the folder is no longer locked.
+
+        An exception is raised to the caller of the run; nothing is lost.
+
+        Args:
+            run: the settings of the run.
+            results: the complete results, as for `scored`.
+            path: the results file; None if the run has no `output_path`.
+        """

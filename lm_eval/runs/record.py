@@ -1,4 +1,4 @@
-"""What is recorded of one run: its settings, and hashes of the model, the tasks and the prompts."""
+"""The record of one run in `run.json`: its settings, the model's identity and hashes of tasks."""
 
 from __future__ import annotations
 
@@ -11,32 +11,42 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from lm_eval.config.run import RunConfig, without_secrets
+from lm_eval.config.run import SPEED_ARGUMENTS, RunConfig, without_secrets
 from lm_eval.errors import OutputError
-from lm_eval.results.serialise import hash_json
+from lm_eval.results.serialize import hash_json
 
-#: Settings that change neither which requests are made nor how they are scored. Two commands that
-#: differ in nothing else are one run, and the later one's settings replace the earlier one's.
-_INCIDENTAL = {
+#: Settings that affect neither the requests nor their scoring. Two commands that differ only in
+#: these are the same run, and the settings of the later command replace those of the earlier one.
+_IRRELEVANT = {
     *("output_path", "log_samples", "samples_format", "show_config", "write_out", "verbosity"),
     *("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args"),
-    *("batch_size", "max_batch_size", "device", "cache_requests", "check_integrity"),
-    *("data_dir", "environment"),  # whether the data is the same, its hashes tell
+    *("batch_size", "max_batch_size", "device", "cache_requests", "check_integrity", "max_failed"),
+    *("data_dir", "environment"),  # changed data is detected by its hash
 }
 
 
 def run_id(settings: Mapping[str, Any]) -> str:
-    """Returns the short name of a run within its folder, made from its settings."""
-    told = {name: value for name, value in settings.items() if name not in _INCIDENTAL}
-    return hash_json(_normal(without_secrets(told)))[:8]
+    """Returns the id of a run: 8 hexadecimal digits, a hash of its relevant settings.
+
+    Secrets, model arguments that change only the speed, and settings that affect neither requests
+    nor scoring do not change it.
+    """
+    relevant = {name: value for name, value in settings.items() if name not in _IRRELEVANT}
+    arguments = relevant.pop("model_args", None) or {}
+    if arguments := {k: v for k, v in arguments.items() if k not in SPEED_ARGUMENTS}:
+        relevant["model_args"] = arguments  # as if the others had not been given
+    return hash_json(_normalize(without_secrets(relevant)))[:8]
 
 
-def _normal(value: Any) -> Any:
-    """Settings in one spelling, whether they came from the command line or Python: 3.0 is 3."""
+def _normalize(value: Any) -> Any:
+    """Returns a setting in canonical form, so that `3.0` and `3`, tuples and lists hash equally.
+
+    Keys of mappings become strings.
+    """
     if isinstance(value, Mapping):
-        return {str(key): _normal(one) for key, one in value.items()}
+        return {str(key): _normalize(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_normal(one) for one in value]
+        return [_normalize(one) for one in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -44,87 +54,111 @@ def _normal(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run of a folder, as `run.json` holds it."""
+    """The record of one run in `run.json`."""
 
     settings: dict[str, Any]
-    """What `RunConfig.settings` gave."""
+    """The settings of the run (`RunConfig.settings`)."""
     state: dict[str, Any]
-    """Identity of the model, its `think_end_token`, and by task the hashes of `runs.hashes`."""
+    """`model` (the identity of the model), `think_end_token`, and `tasks`: the hashes of each task
+    (`runs.hashes.task_hashes`) by its name."""
     begun: float
+    """Time at which the run was started last, in seconds since the epoch."""
     directory: str
-    """Where the command was given; paths among the model's arguments may be relative to it."""
+    """The working directory of the command. Paths in the model arguments may be relative to it."""
     finished: bool = False
     results: str | None = None
-    """Name of the results file in the folder, once it is finished."""
+    """Name of the results file in the folder; None until the run is finished."""
     answer_index: str | None = None
-    """Name of the file that says which answer belongs to which document."""
+    """Name of the answer index file in the folder, which maps answers to documents."""
     model_object: bool = False
-    """Whether the model was a Python object, which nobody can make again from the settings."""
-    more: dict[str, Any] = field(default_factory=dict)
-    """What a newer version has recorded besides; it is kept."""
+    """Whether the model was a Python object, which cannot be created again from the settings."""
+    left_out: list[str] = field(default_factory=list)
+    """Names of the secret settings that the run had (`secrets_in`); their values are not stored."""
+    unknown_fields: dict[str, Any] = field(default_factory=dict)
+    """Fields that a newer version of lm_eval has written; kept when the record is rewritten."""
 
     @classmethod
     def read(cls, content: Any, file: Path) -> RunRecord:
-        """Returns the record that `to_json` wrote; raises OutputError for anything else."""
-        if not _is_whole(content):
+        """Returns the record from the parsed JSON that `to_json` produced.
+
+        Raises `OutputError`, naming `file`, if `content` is not a complete record.
+        """
+        if not _is_valid(content):
             raise OutputError(
-                f"{file}: is no whole record of a run. Move it aside; the command that made the "
-                "run goes on from the stored answers, if those are there."
+                f"{file}: this is not a complete record of a run. Move the file away and run the "
+                "original command again; it continues from the stored answers, if there are any."
             )
-        known = {field.name for field in fields(cls)} - {"more"}
-        more = {key: value for key, value in content.items() if key not in known}
+        known = {field.name for field in fields(cls)} - {"unknown_fields"}
+        unknown_fields = {key: value for key, value in content.items() if key not in known}
         given = {key: value for key, value in content.items() if key in known}
-        return cls(**{"begun": 0.0, **given}, more=more)
+        return cls(**{"begun": 0.0, **given}, unknown_fields=unknown_fields)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as a dictionary for `run.json`."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**own.pop("more"), **own}
+        return {**own.pop("unknown_fields"), **own}
 
     @property
     def id(self) -> str:
+        """The id of the run (`run_id`)."""
         return run_id(self.settings)
 
     @property
     def tasks(self) -> Mapping[str, Mapping[str, str]]:
-        """The hashes of every task that was asked, by its name."""
+        """The hashes of every task of the run, by task name."""
         tasks: Mapping[str, Mapping[str, str]] = self.state["tasks"]
         return tasks
 
-    def asked_for(self, name: str) -> bool:
-        """Whether a task, group or tag of that name was part of the run."""
-        return bool(self.matching(name)) or name in self.settings.get("tasks", ())
+    def tasks_matching(self, name: str) -> list[str]:
+        """Returns the tasks of this run that match a name or pattern such as `demo_*`.
 
-    def matching(self, pattern: str) -> list[str]:
-        """Returns the tasks of the run whose names match a name or pattern."""
-        return [name for name in self.tasks if fnmatchcase(name, pattern)]
+        If no task matches but `name` was given as a task or group in the run's settings, returns
+        `[name]`. Otherwise empty.
+        """
+        tasks = [task for task in self.tasks if fnmatchcase(task, name)]
+        return tasks or [spec for spec in self.settings.get("tasks", ()) if spec == name]
 
     def config(self, file: Path) -> RunConfig:
-        """Returns the settings to run it again; `file` is named where they cannot be used."""
+        """Returns the recorded settings as a `RunConfig`.
+
+        Raises `ConfigError` if this version does not know them or they are invalid. `file` is the
+        file they come from, for error messages.
+        """
         return RunConfig.from_record(self.settings, file)
 
     def describe(self) -> str:
-        """Returns one line for a list of runs: id, what was asked, when, and whether it ended."""
-        hidden = {*_INCIDENTAL, "model", "tasks", "seed"}
+        """Returns one line for a list of runs: id, main options, start time, finished or not.
+
+        The main options are the tasks and those that differ from the defaults and affect the
+        scores, without the model and secrets.
+        """
+        hidden = {*_IRRELEVANT, "model", "tasks", "seed"}
         given = {k: v for k, v in without_secrets(self.settings).items() if k not in hidden and v}
         if self.settings.get("seed") != RunConfig().settings()["seed"]:
             given["seed"] = ",".join(map(str, self.settings.get("seed", ())))
         words = ["--tasks", ",".join(map(_task_name, self.settings.get("tasks", ())))]
         for name, value in given.items():
-            words += [f"--{name}", *([] if value is True else [_word(_normal(value))])]
+            for one in value if isinstance(value, list) else [value]:  # include_path
+                words += [f"--{name}", *([] if one is True else [_option_value(name, one)])]
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.begun))
         state = "finished" if self.finished else "not finished"
-        return f"{self.id}  {shlex.join(words)}  (begun {began}, {state})"
+        return f"{self.id}  {shlex.join(words)}  (started {began}, {state})"
 
 
-def _word(value: Any) -> str:
-    """A setting as it is given on the command line."""
-    if isinstance(value, Mapping):
+def _option_value(name: str, value: Any) -> str:
+    """Returns the value of the setting `name` as it is written on the command line.
+
+    A mapping becomes `key=value,key=value`, a string stays as it is, and anything else becomes
+    JSON, as does `samples`.
+    """
+    value = _normalize(value)
+    if isinstance(value, Mapping) and name != "samples":
         return ",".join(f"{key}={one}" for key, one in value.items())
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _is_whole(content: Any) -> bool:
-    """Whether a record has all that a run needs, in the types it needs them in."""
+def _is_valid(content: Any) -> bool:
+    """Returns whether parsed JSON has all required fields of a record, with the right types."""
     if not isinstance(content, dict) or "directory" not in content:
         return False
     settings, state = content.get("settings"), content.get("state")
@@ -136,7 +170,7 @@ def _is_whole(content: Any) -> bool:
         isinstance(content["directory"], str)
         and isinstance(content.get("answer_index"), (str, type(None)))
         and isinstance(begun, (int, float))
-        and 0 <= begun < _LATEST
+        and 0 <= begun < _YEAR_10000
         and isinstance(settings.get("model", ""), str)
         and isinstance(settings.get("tasks", []), list)
         and all(isinstance(settings.get(name, {}), dict) for name in tables)
@@ -145,8 +179,8 @@ def _is_whole(content: Any) -> bool:
     )
 
 
-#: A time that no clock shows, in seconds: the end of the year 9999.
-_LATEST = 253_402_300_800
+#: The end of the year 9999 in seconds since the epoch. Later times are not valid.
+_YEAR_10000 = 253_402_300_800
 
 
 def _task_name(spec: Any) -> str:
@@ -154,31 +188,45 @@ def _task_name(spec: Any) -> str:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for everything that is not as it was when the run was begun."""
+    """Returns a description of every change between two states of a run (`RunRecord.state`).
+
+    Each names the model or a task, and which part of it has changed; the list is empty if nothing
+    has. Tasks that are not in `before` are skipped, and so is the model if one of the states lacks
+    it. Changed prompts are not reported if the task's documents differ as well.
+    """
     found = []
     if now.get("model") is not None and before.get("model") not in (None, now["model"]):
-        what = _other_parts(before["model"], now["model"])
+        what = _differing_parts(before["model"], now["model"])
         found.append(
-            f"the model is another one or was changed{what}: its answers are asked for anew"
+            f"the model differs from that of the earlier run{what}, whose answers are not used"
         )
     for name, task in now["tasks"].items():
         old = before.get("tasks", {}).get(name)
         if old is None:
             continue
-        parts = {"config": "its configuration", "data": "its data", "prompts": "its prompts"}
-        if old.get("documents") != task.get("documents"):  # others were asked: others were written
+        parts = {
+            "config": "its configuration or code",
+            "data": "its data",
+            "prompts": "its prompts",
+        }
+        if old.get("documents") != task.get(
+            "documents"
+        ):  # prompts of other documents differ anyway
             del parts["prompts"]
         changed = [words for key, words in parts.items() if old.get(key) != task[key]]
         if changed:
-            found.append(f"task {name}: changed since: {', '.join(changed)}")
+            found.append(f"task {name} has changed since the earlier run: {', '.join(changed)}")
     return found
 
 
-def _other_parts(before: str, now: str) -> str:
-    """Which parts of a model's identity differ, in brackets."""
+def _differing_parts(before: str, now: str) -> str:
+    """Returns which parts of two model identities (JSON strings) differ: ` (arguments, files)`.
+
+    Empty if the identities were written in an unknown format.
+    """
     try:
         one, two = json.loads(before), json.loads(now)
         parts = [part for part in {**one, **two} if one.get(part) != two.get(part)]
-    except (ValueError, TypeError, AttributeError):  # of another version's making
+    except (ValueError, TypeError, AttributeError):  # written by another version
         return ""
     return f" ({', '.join(parts)})"

@@ -1,30 +1,38 @@
-"""Where one evaluation keeps itself: its folder and lock, its store of answers, its results."""
+"""The files of one evaluation while it runs: its folder and lock, answer store, results."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lm_eval.api.context import RunContext
+from lm_eval.api.instance import Failure
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
-from lm_eval.engine.places import places_of
+from lm_eval.engine.answer_index import build_answer_index
 from lm_eval.engine.store import AnswerStore
 from lm_eval.errors import EvalError, OutputError
 from lm_eval.launch import launched_rank
-from lm_eval.results.files import check_writable, keep_answers, save
+from lm_eval.results.files import check_writable, save, save_unscored_answers
 from lm_eval.results.provenance import model_name
+from lm_eval.results.samples import without_samples
 from lm_eval.results.schema import EvalResults
-from lm_eval.runs.folder import ANSWERS, RunFolder
+from lm_eval.runs.folder import RunFolder, shared_store
 from lm_eval.runs.record import RunRecord
 
 
 class Run:
-    """One evaluation's place on disk; without a folder it keeps nothing.
+    """The files of one evaluation.
 
-    `writes` is False in a process that leaves the folder's records and results to another one.
+    Args:
+        settings: the settings of the run.
+        folder: the run folder. None for a run without `output_path`: nothing is recorded or
+            saved, and answers are stored only if `use_cache` is set.
+        writes: False in a process that stores answers, but leaves the records and results to the
+            process of rank 0.
     """
 
     def __init__(
@@ -34,21 +42,25 @@ class Run:
         self._record: RunRecord | None = None
 
     @property
-    def keeps_answers(self) -> bool:
-        """Whether answers are stored, in the folder or in the file that `use_cache` names."""
-        return self.folder is not None or self.settings.use_cache is not None
+    def store(self) -> Path | None:
+        """Path of the answer store: that of `use_cache`, or the folder's own, or None."""
+        shared = self.settings.use_cache
+        if self.folder is not None:
+            return self.folder.store(shared)
+        return None if shared is None else shared_store(shared)
 
     @contextmanager
     def open_store(self, identity: str) -> Iterator[AnswerStore | None]:
-        """The store of answers: the file that `use_cache` names, or the folder's own, or none."""
-        if not self.keeps_answers:
+        """Opens the store for a model's answers and closes it after the `with` block.
+
+        `identity` is the text that identifies the model. Yields None for a run without a store.
+        Raises `StoreError` if the store cannot be opened.
+        """
+        if self.store is None:
             yield None
             return
-        shared = self.settings.use_cache
-        own = self.folder.answers if shared is None and self.folder else None
-        path = own or Path(str(shared)).expanduser()
-        with AnswerStore(path / ANSWERS if path.is_dir() else path, identity) as store:
-            yield store
+        with AnswerStore(self.store, identity) as opened:
+            yield opened
 
     def begin(
         self,
@@ -57,92 +69,130 @@ class Run:
         tasks: Mapping[str, Task],
         hashes: Mapping[str, Mapping[str, str]],
     ) -> None:
-        """Records the run before its first request, so that it can be resumed."""
+        """Writes the run's record and answer index, so that it can be resumed.
+
+        Called before the first request is sent. Does nothing without a folder, or in a process
+        that does not write.
+
+        Args:
+            identity: the text that identifies the model.
+            context: the context passed to the model; its `think_end_token` is recorded.
+            tasks: the tasks with their requests, by name.
+            hashes: the hashes of every task (`runs.hashes.task_hashes`), by name.
+        """
         if self.folder is None or not self.writes:
             return
         run = self.settings
-        seed = run.seed.of_model
+        seed = run.seed.model_seeds
         self._record = self.folder.begin(
             run.settings(),
             {"model": identity, "think_end_token": context.think_end_token, "tasks": hashes},
-            {name: places_of(task.instances, seed) for name, task in tasks.items()},
+            {name: build_answer_index(task.instances, seed) for name, task in tasks.items()},
             model_object=not isinstance(run.model, str),
         )
 
     def write_partial(self, results: Mapping[str, Any]) -> None:
-        """Writes the rows of the tasks that are finished, until all are."""
+        """Writes the results of the tasks that are finished so far, if the run has a folder."""
         if self.folder is not None:
             self.folder.write_partial(results)
 
     def save(self, results: EvalResults) -> Path | None:
-        """Writes the results and the sample logs; returns the results file."""
+        """Writes the results and the sample logs, and marks the run as finished.
+
+        Returns the path of the results file; None for a run without `output_path`. Raises
+        `OutputError` if writing fails; its message says how to continue.
+        """
         run, folder = self.settings, self.folder
         if folder is None or run.output_path is None:
             return None
-        samples = results.get("samples")
-        rest = {key: value for key, value in results.items() if key != "samples"}
+        samples, rest = results.get("samples"), without_samples(results)
         try:
             written = save(rest, run.output_path, model_name(run), samples, run.samples_format)
         except OutputError as error:
-            again = f"Every answer is kept; {self.how_to_go_on()} writes them then."
-            raise OutputError(f"{error} {again}") from error
+            remedy = f"All answers are stored. To write the results, {self.how_to_resume()}."
+            raise OutputError(f"{error} {remedy}") from error
         if self._record is not None:
             folder.finish(self._record, written)
         return written
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the run has begun to ask, so that it can be resumed."""
+        """Whether `begin` has written a record, so that the run can be resumed."""
         return self._record is not None
 
-    def how_to_go_on(self) -> str:
-        """Returns the command or call that goes on with this run, as part of a sentence."""
+    def how_to_resume(self) -> str:
+        """Returns how to continue this run, as part of a sentence: "run `lm-eval resume out`".
+
+        For a run without a record, and for a model that is a Python object, it is "call
+        simple_evaluate again with the same arguments"; for a command that contains a key, which is
+        not stored, "run the same command again".
+        """
         if self.folder is None or self._record is None or self._record.model_object:
-            return "the same call of simple_evaluate"
+            return "call simple_evaluate again with the same arguments"
+        if self._record.left_out:
+            return "run the same command again"
         several = len(self.folder.records()) > 1
         which = f" --run {self._record.id}" if several else ""
-        return f"`lm-eval resume {self.folder.path}{which}`"
+        return f"run `lm-eval resume {shlex.quote(str(self.folder.path))}{which}`"
 
 
 @contextmanager
 def open_run(settings: RunConfig) -> Iterator[Run]:
-    """Holds the folder of a run while it lasts; refuses one that cannot be written or is in use.
+    """Yields the `Run` and holds the lock of its folder inside the `with` block.
 
-    An error in scoring gets a sentence on where the answers are, and so does an interruption.
+    Raises `OutputError` if the folder cannot be written, another run uses it, or its `run.json` is
+    damaged. Adds to a scoring error or an interruption where the answers are and how to continue.
+    In processes other than rank 0 the folder is not locked, and errors are raised unchanged. A run
+    without `output_path` has no folder.
     """
     if settings.output_path is None:
         run = Run(settings)
-        with _telling_where_answers_are(run):
+        with _errors_with_answer_location(run):
             yield run
         return
     folder = RunFolder.of(settings.output_path, model_name(settings))
-    if launched_rank() > 0:  # one of several processes; the first holds the folder
+    if launched_rank() > 0:  # the process of rank 0 holds the lock
         yield Run(settings, folder, writes=False)
         return
     check_writable(settings.output_path)
     run = Run(settings, folder)
-    with folder.held(), _telling_where_answers_are(run):
-        folder.records()  # raises now for a record that could not be added to later
+    with folder.locked(), _errors_with_answer_location(run):
+        folder.records()  # raises now if run.json is damaged, before the model is loaded
         yield run
 
 
 @contextmanager
-def _telling_where_answers_are(run: Run) -> Iterator[None]:
-    """Says, with an error in scoring, where the answers are; writes them if there is no folder."""
+def _errors_with_answer_location(run: Run) -> Iterator[None]:
+    """Adds to a scoring error or an interruption where the answers are and how to continue.
+
+    Other errors, and an interruption before the run is recorded, are raised unchanged. Answers that
+    could not be scored are written to a temporary folder if the run has no folder; if the model
+    gave none, only how to continue is added.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:
         if not run.is_recorded:
             raise
-        told = f"The answers so far are kept; {run.how_to_go_on()} goes on from them."
-        raise KeyboardInterrupt(told) from stop
+        hint = f"The answers so far are stored. To continue, {run.how_to_resume()}."
+        raise KeyboardInterrupt(hint) from stop
     except EvalError as error:
         if error.answers is None:
             raise
-        if run.folder is None:
-            kept = f"in {keep_answers(error.answers)}"
+        if not _has_answers(error.answers):
+            if not run.is_recorded:
+                raise
+            hint = f"To send the requests again, {run.how_to_resume()}."
+        elif run.folder is None:
+            hint = f"All answers are stored in {save_unscored_answers(error.answers)}."
         else:
-            again = f"{run.how_to_go_on()} scores them once that is put right"
-            kept = f"in {run.folder.path}; {again}"
-        told_error = type(error)(f"{error} Every answer is kept, {kept}.")
-        raise told_error.with_answers(error.answers) from error
+            remedy = f"Fix the error, then {run.how_to_resume()} to score them."
+            hint = f"All answers are stored in {run.folder.path}. {remedy}"
+        with_hint = type(error)(f"{error} {hint}")
+        raise with_hint.with_answers(error.answers) from error
+
+
+def _has_answers(answers: Mapping[str, list[dict[str, Any]]]) -> bool:
+    """Returns whether any request in `EvalError.answers` was answered."""
+    every = (resp for requests in answers.values() for one in requests for resp in one["resps"])
+    return any(not isinstance(resp, Failure) for resp in every)

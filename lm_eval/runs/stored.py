@@ -1,4 +1,4 @@
-"""Runs that lie below a path: listed, chosen, and made ready to go on or be scored again."""
+"""Stored runs: finds the runs below a path and selects the one to resume or score again."""
 
 from __future__ import annotations
 
@@ -11,62 +11,77 @@ from pathlib import Path
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import OutputError, WhichRunError
 from lm_eval.results.provenance import model_name
-from lm_eval.runs.folder import ANSWERS, NAME, RunFolder
+from lm_eval.runs.folder import RECORD_FILE, RunFolder
 from lm_eval.runs.record import RunRecord
-from lm_eval.runs.whereabouts import where_it_was_run
+from lm_eval.runs.working_directory import in_original_directory
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run and the folder it lies in."""
+    """A run that is recorded in a run folder."""
 
     folder: RunFolder
     record: RunRecord
 
     @property
     def file(self) -> Path:
-        """The file that holds its record."""
-        return self.folder.path / NAME
+        """The file that contains the run's record (`run.json`)."""
+        return self.folder.path / RECORD_FILE
 
     @property
     def answers(self) -> Path:
-        """The store that holds its answers: the folder's own, or the one that --use_cache named."""
-        shared = self.record.settings.get("use_cache")
-        if shared is None:
-            return self.folder.answers
-        return Path(shared) / ANSWERS if Path(shared).is_dir() else Path(shared)
+        """Path of the store with the run's answers: the folder's own, or that of `--use_cache`."""
+        return self.folder.store(self.record.settings.get("use_cache"))
 
     def describe(self) -> str:
-        """Returns one line for a list of runs."""
+        """Returns one line for a list of runs: folder, id, options, start time, state."""
         return f"{self.folder.path.name}: {self.record.describe()}"
 
     def to_resume(self) -> RunConfig:
-        """Returns the settings with which the run goes on in the folder where it is now."""
+        """Returns the settings to resume the run; `output_path` is where the folder is now.
+
+        Raises `OutputError` if the model was a Python object, the command contained a key, which is
+        not stored, or the folder was renamed, and `ConfigError` if the settings cannot be used
+        (`RunRecord.config`).
+        """
         if self.record.model_object:
             raise OutputError(
                 f"{self.folder.path}: the run was made with a model object "
-                f"({self.record.settings['model']}), which only your program can make. Call "
-                "simple_evaluate with the object and the same output_path to go on."
+                f"({self.record.settings['model']}), which only your program can create. Call "
+                "simple_evaluate with the object and the same output_path to continue."
+            )
+        if self.record.left_out:
+            raise OutputError(
+                f"{self.folder.path}: the run had secret settings "
+                f"({', '.join(self.record.left_out)}), which are not stored. Run the original "
+                "command again; it continues from the stored answers. Keys from environment "
+                "variables (docs/environment.md) need not be part of the command."
             )
         run = self.record.config(self.file)
         return replace(run, output_path=str(self.folder.output_path(model_name(run))))
 
     @contextmanager
-    def where_it_was_run(self, with_model: bool) -> Iterator[None]:
-        """Goes to the directory of the first command; raises if a model named from there is lost.
+    def in_original_directory(self, with_model: bool) -> Iterator[None]:
+        """Changes to the working directory of the original command inside the `with` block.
 
-        `with_model=False` leaves the model out of it.
+        If that directory no longer exists, the current one stays. `OutputError` is then raised if
+        the model was given by a relative path that does not exist here either; `with_model=False`
+        skips this check.
         """
         arguments = (self.record.settings.get("model_args") or {}) if with_model else {}
         identity = self.record.state.get("model")
-        with where_it_was_run(self.record.directory, arguments, identity):
+        with in_original_directory(self.record.directory, arguments, identity):
             yield
 
 
 def find_runs(path: str | Path) -> list[StoredRun]:
-    """Returns the runs in a folder and in the folders of it, by model, then by time."""
+    """Returns the runs in the folder `path` and its direct subfolders; empty if there are none.
+
+    They are sorted by folder, then by start time. Raises `OutputError` if a `run.json` cannot be
+    used.
+    """
     return [
         StoredRun(folder, record)
         for folder in RunFolder.all_in(Path(path))
@@ -75,49 +90,62 @@ def find_runs(path: str | Path) -> list[StoredRun]:
 
 
 def choose_runs(path: str | Path, run_id: str | None = None) -> list[StoredRun]:
-    """Returns the runs below a path, or those whose id begins with `run_id`; raises if none."""
+    """Returns the runs in `path` and its direct subfolders.
+
+    With `run_id` only those whose id starts with it. Raises `OutputError` if the folder or runs in
+    it do not exist, and `WhichRunError` with a list of the runs if none has that id.
+    """
     root = Path(path)
     if not root.is_dir():
-        raise OutputError(f"{root}: there is no such folder.")
+        raise OutputError(f"{root}: there is no such folder. Check the path.")
     runs = find_runs(root)
     if not runs:
         raise OutputError(
-            f"{root}: holds no run ({NAME}). A run leaves one where its --output_path points."
+            f"{root}: contains no run (no {RECORD_FILE}). Give the folder that was the "
+            "--output_path of a run."
         )
     if run_id is None:
         return runs
     chosen = [run for run in runs if run_id and run.record.id.startswith(str(run_id))]
     if not chosen:
-        raise WhichRunError(f"{root}: holds no run {run_id!r}. {_listed(runs)}")
+        raise WhichRunError(f"{root}: contains no run {run_id!r}. {_list_of_runs(runs)}")
     return chosen
 
 
-def the_run(runs: Sequence[StoredRun], path: str | Path) -> StoredRun:
-    """Returns the only run; raises with a list of them if there are several."""
+def only_run(runs: Sequence[StoredRun], path: str | Path) -> StoredRun:
+    """Returns the only element of `runs`.
+
+    Raises `WhichRunError` with a list of the runs if there is not exactly one. `path` is the folder
+    that the error names.
+    """
     if len(runs) == 1:
         return runs[0]
     models = len({run.folder for run in runs})
-    folder = ", or give the folder of its model" if models == len(runs) else ""
+    folder = ", or give the folder of one model" if models == len(runs) else ""
     raise WhichRunError(
-        f"{path}: holds {len(runs)} runs; name one with --run ID (from Python: run=ID){folder}. "
-        f"{_listed(runs)}"
+        f"{path}: contains {len(runs)} runs. Select one with --run ID (in Python: run=ID){folder}. "
+        f"{_list_of_runs(runs)}"
     )
 
 
 def run_to_resume(path: str | Path, run_id: str | None = None) -> StoredRun:
-    """Returns the run that `resume` goes on with: the only one, or the only unfinished one."""
+    """Returns the run that `resume` continues: the only run, or the only unfinished one.
+
+    With `run_id`, only the runs whose id starts with it are considered. Raises `WhichRunError` if
+    several runs are possible or none has that id, and `OutputError` if `path` contains no run.
+    """
     runs = choose_runs(path, run_id)
     unfinished = [run for run in runs if not run.record.finished]
     if len(runs) > 1 and len(unfinished) == 1:
         logger.info(
-            "%s holds %d runs; going on with the unfinished one: %s",
+            "%s contains %d runs; resuming the unfinished one: %s",
             path,
             len(runs),
             unfinished[0].describe(),
         )
         return unfinished[0]
-    return the_run(runs, path)
+    return only_run(runs, path)
 
 
-def _listed(runs: Sequence[StoredRun]) -> str:
-    return "They are:" + "".join(f"\n  {run.describe()}" for run in runs)
+def _list_of_runs(runs: Sequence[StoredRun]) -> str:
+    return "The runs are:" + "".join(f"\n  {run.describe()}" for run in runs)

@@ -1,4 +1,4 @@
-"""Confidence intervals: Student's t for means, Wilson's for shares."""
+"""Confidence intervals: Student's t for means, Wilson's for proportions, and normal ones."""
 
 from __future__ import annotations
 
@@ -10,70 +10,98 @@ Interval = tuple[float, float]
 
 
 def normal_quantile(probability: float) -> float:
-    """Where the standard normal distribution has `probability` below it."""
+    """Returns the quantile of the standard normal distribution at `probability`.
+
+    Raises `statistics.StatisticsError` if `probability` is not between 0 and 1, both excluded.
+    """
     return NormalDist().inv_cdf(probability)
 
 
 @cache
-def t_quantile(probability: float, freedom: float) -> float:
-    """Where Student's t distribution has `probability` below it, by bisection."""
+def t_quantile(probability: float, degrees_of_freedom: float) -> float:
+    """Returns the quantile of Student's t distribution at `probability`, found by bisection.
+
+    `probability` is between 0 and 1, both excluded.
+    """
     if probability == 0.5:
         return 0.0
     if probability < 0.5:
-        return -t_quantile(1 - probability, freedom)
+        return -t_quantile(1 - probability, degrees_of_freedom)
     low, high = 0.0, 2.0
-    while _t_below(high, freedom) < probability:
+    while _t_cdf(high, degrees_of_freedom) < probability:
         low, high = high, high * 2
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if _t_below(middle, freedom) < probability else (low, middle)
+        low, high = (
+            (middle, high) if _t_cdf(middle, degrees_of_freedom) < probability else (low, middle)
+        )
     return (low + high) / 2
 
 
-def t_interval(value: float, stderr: float, freedom: float, confidence: float) -> Interval:
-    """A mean give or take what t allows; `freedom` is the documents (or clusters) less one."""
-    reach = t_quantile((1 + confidence) / 2, freedom) * stderr
-    return value - reach, value + reach
+def t_interval(
+    value: float, stderr: float, degrees_of_freedom: float, confidence: float
+) -> Interval:
+    """Returns the confidence interval `(low, high)` of a mean, by Student's t distribution.
+
+    Args:
+        value: the mean.
+        stderr: its standard error.
+        degrees_of_freedom: the number of documents (or clusters) minus one.
+        confidence: the confidence level, such as 0.95.
+    """
+    margin = t_quantile((1 + confidence) / 2, degrees_of_freedom) * stderr
+    return value - margin, value + margin
 
 
 def normal_interval(value: float, stderr: float, confidence: float) -> Interval:
-    """A value give or take what the normal distribution allows."""
-    reach = normal_quantile((1 + confidence) / 2) * stderr
-    return value - reach, value + reach
+    """Returns the confidence interval `(low, high)` of `value`, by the normal distribution.
+
+    `confidence` is the confidence level, such as 0.95.
+    """
+    margin = normal_quantile((1 + confidence) / 2) * stderr
+    return value - margin, value + margin
 
 
-def wilson_interval(share: float, count: float, confidence: float) -> Interval:
-    """A share of `count` trials; never beyond 0 and 1, and of a width even at 0 and 1.
+def wilson_interval(proportion: float, count: float, confidence: float) -> Interval:
+    """Returns Wilson's confidence interval `(low, high)` of a proportion.
 
-    `count` may be an effective number: fewer than there are documents, where these are clustered.
+    The interval stays within 0 and 1, and has a positive width even if `proportion` is 0 or 1.
+
+    Args:
+        proportion: the observed proportion of successes.
+        count: the number of trials. It may be an effective number that is not an integer, if
+            documents are clustered.
+        confidence: the confidence level, such as 0.95.
     """
     z2 = normal_quantile((1 + confidence) / 2) ** 2
-    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
-    spread = share * (1 - share) / count + z2 / (4 * count**2)
-    reach = math.sqrt(z2 * max(spread, 0.0)) / (1 + z2 / count)
-    return max(0.0, centre - reach), min(1.0, centre + reach)
+    center = (proportion + z2 / (2 * count)) / (1 + z2 / count)
+    spread = proportion * (1 - proportion) / count + z2 / (4 * count**2)
+    margin = math.sqrt(z2 * max(spread, 0.0)) / (1 + z2 / count)
+    return max(0.0, center - margin), min(1.0, center + margin)
 
 
-def _t_below(t: float, freedom: float) -> float:
-    """The share of Student's t distribution below a positive `t`."""
-    return 1 - 0.5 * _beta_share(freedom / (freedom + t * t), freedom / 2, 0.5)
+def _t_cdf(t: float, degrees_of_freedom: float) -> float:
+    """Returns the cumulative distribution function of Student's t at a positive `t`."""
+    return 1 - 0.5 * _regularized_beta(
+        degrees_of_freedom / (degrees_of_freedom + t * t), degrees_of_freedom / 2, 0.5
+    )
 
 
-def _beta_share(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function."""
+def _regularized_beta(x: float, a: float, b: float) -> float:
+    """Returns the regularized incomplete beta function I_x(a, b)."""
     if x in (0.0, 1.0):
         return x
     if x > (a + 1) / (a + b + 2):
-        return 1 - _beta_share(1 - x, b, a)
+        return 1 - _regularized_beta(1 - x, b, a)
     scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     front = math.exp(scale + a * math.log(x) + b * math.log1p(-x)) / a
-    return front * _fraction(x, a, b)
+    return front * _beta_continued_fraction(x, a, b)
 
 
-def _fraction(x: float, a: float, b: float) -> float:
-    """Its continued fraction, evaluated from the front (Lentz)."""
+def _beta_continued_fraction(x: float, a: float, b: float) -> float:
+    """Returns the continued fraction of the incomplete beta function, by Lentz's algorithm."""
     tiny = 1e-300
     c, d = 1.0, 1.0 / ((1.0 - (a + b) * x / (a + 1)) or tiny)
     value = d

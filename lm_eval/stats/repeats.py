@@ -1,4 +1,4 @@
-"""Several answers to one question: chances of success, and what repeats do to the variance."""
+"""Statistics of repeated answers to the same document: pass@k, pass^k and variance components."""
 
 from __future__ import annotations
 
@@ -8,31 +8,46 @@ from math import comb
 import numpy as np
 
 
-def pass_at_k(count: int, right: int, k: int) -> float:
-    """The chance that at least one of k answers, drawn from `count` with `right` good, is good."""
-    _check(count, right, k)
-    return 1.0 - comb(count - right, k) / comb(count, k)
+def pass_at_k(count: int, correct: int, k: int) -> float:
+    """Returns the unbiased estimate of pass@k: the probability that any of `k` answers is correct.
+
+    The `k` answers are drawn without replacement from `count` answers, of which `correct` are
+    correct. Raises `ValueError` if `k` is not between 1 and `count`, or `correct` not between 0 and
+    `count`.
+    """
+    _check(count, correct, k)
+    return 1.0 - comb(count - correct, k) / comb(count, k)
 
 
-def pass_hat_k(count: int, right: int, k: int) -> float:
-    """The chance that all of k answers, drawn from `count` with `right` good, are good."""
-    _check(count, right, k)
-    return comb(right, k) / comb(count, k)
+def pass_hat_k(count: int, correct: int, k: int) -> float:
+    """Returns the unbiased estimate of pass^k: the probability that all of `k` answers are correct.
+
+    The `k` answers are drawn without replacement from `count` answers, of which `correct` are
+    correct. Raises `ValueError` if `k` is not between 1 and `count`, or `correct` not between 0 and
+    `count`.
+    """
+    _check(count, correct, k)
+    return comb(correct, k) / comb(count, k)
 
 
-def _check(count: int, right: int, k: int) -> None:
+def _check(count: int, correct: int, k: int) -> None:
     if not 1 <= k <= count:
-        raise ValueError(f"k is {k}, but there are {count} answers to draw from")
-    if not 0 <= right <= count:
-        raise ValueError(f"{right} right answers of {count}")
+        raise ValueError(f"k is {k}, but must be between 1 and the number of answers, {count}")
+    if not 0 <= correct <= count:
+        raise ValueError(
+            f"the number of correct answers is {correct}, but must be between 0 and the number of "
+            f"answers, {count}"
+        )
 
 
 def variance_components(scores: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Variance between documents, and between the answers to one document, unbiased.
+    """Returns unbiased estimates `(between, within)` of the variance of scores.
 
-    `scores` has a row a document, all of K answers. The mean over everything then has the
-    variance (between + within / K) / n, which is what the standard error over documents' means
-    estimates as it stands.
+    `between` is the variance between documents; the estimate may be negative. `within` is the
+    variance between repeated answers to the same document (0.0 if there are no repeats). `scores`
+    has one row for each of n documents, each with the scores of K answers. The variance of the
+    overall mean is (between + within / K) / n. The standard error of the documents' means estimates
+    its square root, so the variation between repeats needs no correction.
     """
     table = np.asarray(scores, dtype=float)
     within = float(table.var(axis=1, ddof=1).mean()) if table.shape[1] > 1 else 0.0

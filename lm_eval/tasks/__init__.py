@@ -1,4 +1,8 @@
-"""The catalogue of tasks, and the library of benchmarks: one folder a benchmark, YAML first."""
+"""The task catalog, and the bundled benchmarks.
+
+The modules here find, check and build tasks. Each folder is a benchmark: YAML task files, with
+Python modules beside them where a task needs code.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,12 @@ __all__ = ["TaskDict", "TaskManager", "get_task_dict"]
 
 
 def get_task_dict(task_name_list: Any, task_manager: TaskManager | None = None) -> dict[Any, Any]:
-    """The older way to load tasks, as a nested dictionary; `TaskManager.load` is the newer."""
+    """Builds tasks and groups; returns `{name: Task}`, with `{ConfigurableGroup: {…}}` for groups.
+
+    `task_name_list` is what `TaskManager.load` takes. Without `task_manager`, a new one is created,
+    with the library, plug-ins and packs. Kept for compatibility with the published harness; new
+    code should call `TaskManager.load`.
+    """
     from lm_eval.tasks.manager import TaskManager
 
     return (task_manager or TaskManager()).load_task_or_group(task_name_list)

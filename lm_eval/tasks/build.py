@@ -1,4 +1,4 @@
-"""Make tasks and groups from what the index found: load the file, apply overrides, instantiate."""
+"""Builds tasks and groups from index entries: loads the file, applies overrides, instantiates."""
 
 from __future__ import annotations
 
@@ -24,60 +24,95 @@ from lm_eval.config.group import GroupConfig
 from lm_eval.config.task import TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile
-from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion, whence
+from lm_eval.errors import (
+    ConfigError,
+    EvalError,
+    UnknownNameError,
+    describe_cause,
+    suggestion,
+    with_location,
+)
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import apply_format
 from lm_eval.prompts.promptsource import fan_out
-from lm_eval.tasks import stand_ins
+from lm_eval.tasks import import_shims
 from lm_eval.tasks.configurable import ConfigurableTask
-from lm_eval.tasks.group_file import GROUP_FIELDS, PATH_MARK, GroupFile, trust
+from lm_eval.tasks.group_file import (
+    ELSEWHERE,
+    GROUP_FIELDS,
+    MEMBER_SEPARATOR,
+    GroupFile,
+    prepare_pack,
+)
 from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of
-from lm_eval.tasks.recorded import RecordedTask
+from lm_eval.tasks.recorded import RecordedTask, UnloadedTask
 
 logger = logging.getLogger(__name__)
 
-Built = Task | Group
+TaskOrGroup = Task | Group
 Overrides = Mapping[str, Any]
 
-#: Keys of a task file that say how it is found, not what it is.
-_STRUCTURAL = ("tag", "group", "task_list")
-#: What parts a format from a task's name.
-FORMAT_MARK = "@"
+#: Keys of a task file that only the index uses; they are not part of a task's configuration.
+_INDEX_KEYS = ("tag", "group", "task_list")
+#: Separates a task's name from a prompt format, as in `arc_easy@mcqa`.
+FORMAT_SEPARATOR = "@"
 
 
 @dataclass
 class Builder:
-    """Builds entries of one index. `metadata` goes into every task and group made. `documents`,
-    where given, has those of a task, whose data set is then not read.
+    """Builds the tasks and groups of one index.
 
-    A task that several groups share is made once. One that they want differently keeps its name
-    in the first and is called `group::task` in the others.
+    `metadata` is merged into the metadata of every task and group. `documents`, if given, is
+    called with a task's name and returns its documents, or None if only its configuration is
+    needed; the task's dataset is then not loaded.
+
+    A task that several groups use with the same overrides is built once and shared. If the
+    overrides differ, the task keeps its name in the first group and is named `group::task` in the
+    others.
     """
 
     index: Index
     metadata: dict[str, Any] = field(default_factory=dict)
-    documents: Callable[[str], Sequence[Any]] | None = None
-    _made: dict[str, list[tuple[Overrides, Task]]] = field(default_factory=dict)
-    _taken: set[str] = field(default_factory=set)
+    documents: Callable[[str], Sequence[Any] | None] | None = None
+    #: The tasks built so far, with the overrides of each, by the path of the task file.
+    _built_tasks: dict[str, list[tuple[Overrides, Task]]] = field(default_factory=dict)
+    _used_names: set[str] = field(default_factory=set)
 
     # -- by name ------------------------------------------------------------------------------
 
-    def by_name(self, name: str, overrides: Overrides | None = None) -> list[Built] | None:
-        """What a name, `name@format` or `group::member` stands for; None if nothing does."""
+    def by_name(self, name: str, overrides: Overrides | None = None) -> list[TaskOrGroup] | None:
+        """Builds the tasks and groups that `name` denotes; returns None if the name is unknown.
+
+        `name` is a task, group or tag, optionally with a prompt format (`name@format`) or a path to
+        a member of a group (`group::member`). A tag gives all of its tasks. `overrides` replace
+        keys of the task files. Raises `UnknownNameError` if a known group has no such member.
+        """
         if name in self.index:
             return self.build(self.index[name], overrides)
-        base, mark, format_name = name.rpartition(FORMAT_MARK)
+        base, mark, format_name = name.rpartition(FORMAT_SEPARATOR)
         if mark and format_name and FORMAT not in (overrides or {}):
             return self.by_name(base, {**(overrides or {}), FORMAT: format_name})
-        return self._at_path(name.split(PATH_MARK), overrides) if PATH_MARK in name else None
+        return (
+            self._by_member_path(name.split(MEMBER_SEPARATOR), overrides)
+            if MEMBER_SEPARATOR in name
+            else None
+        )
 
-    def _at_path(self, names: list[str], overrides: Overrides | None = None) -> list[Built] | None:
-        """Walk from a group down to one of its members."""
+    def _by_member_path(
+        self, names: list[str], overrides: Overrides | None = None
+    ) -> list[TaskOrGroup] | None:
+        """Builds the member that the path `group::subgroup::member`, split into `names`, denotes.
+
+        For a task with `use_prompt`, `task::prompt` denotes one of the prompts that it matches.
+        Returns None if the first name is unknown or is neither a group nor a task with such a
+        prompt. Raises `UnknownNameError` if a group has no such member, and `ConfigError` if a name
+        in the middle is not that of a group.
+        """
         if names[0] not in self.index:
             return None
         if self.index[names[0]].kind is Kind.TASK and len(names) == 2:
             prompts = _named_prompts(names[0], self._prompts(self.index[names[0]], overrides or {}))
-            own = prompts.get(PATH_MARK.join(names))
+            own = prompts.get(MEMBER_SEPARATOR.join(names))
             if own is None:
                 return None
             return [self._shared_task(self.index[names[0]], {**(overrides or {}), **own}, None)]
@@ -88,12 +123,18 @@ class Builder:
         for depth, name in enumerate(names[1:], start=1):
             number, member = group.member(name, self.index)
             if depth == len(names) - 1:
-                return self._member(group, number, member, {**group.defaults, **inherited})
+                return self._make_member(group, number, member, {**group.defaults, **inherited})
             inherited = {**group.defaults, **inherited}
-            group = self._descend(group, number, member)
+            group = self._subgroup(group, number, member)
         return None
 
-    def _descend(self, group: GroupFile, number: int, member: Mapping[str, Any]) -> GroupFile:
+    def _subgroup(self, group: GroupFile, number: int, member: Mapping[str, Any]) -> GroupFile:
+        """Returns the group that `member`, an entry of the members of `group`, names or defines.
+
+        Further keys of a member that names a group become defaults of its tasks. `number` is the
+        position of the member, counted from 0, for the error message. Raises `ConfigError` if it is
+        a task or tag.
+        """
         name = member.get("group", member.get("task"))
         if name in self.index and self.index[name].kind is Kind.GROUP:
             own = {k: v for k, v in member.items() if k not in ("group", "task")}
@@ -102,20 +143,29 @@ class Builder:
             return inner
         if "group" in member:
             return group.inline(member)
-        raise ConfigError(f"{group.where(number)}: {name!r} is a task; nothing lies below it.")
+        raise ConfigError(
+            f"{group.where(number)}: {name!r} is a task and has no members; remove what follows "
+            f"`{name}{MEMBER_SEPARATOR}`."
+        )
 
     # -- entries ------------------------------------------------------------------------------
 
     def build(
         self, entry: Entry, overrides: Overrides | None = None, group: str | None = None
-    ) -> list[Built]:
-        """One task or group; for a tag, all of its tasks."""
+    ) -> list[TaskOrGroup]:
+        """Builds what `entry` describes: a list with one task or group, or with all tasks of a tag.
+
+        A task whose `use_prompt` matches several prompts becomes a group with one task per prompt.
+        `overrides` replace keys of the task files. `group` is the name of the group that is being
+        built, if any: it becomes part of a task's name (`group::task`) if that name is already
+        used.
+        """
         overrides = overrides or {}
         if entry.kind is Kind.TAG:
             members = (self.index[name] for name in sorted(entry.tags))
             return [built for member in members for built in self.build(member, overrides, group)]
         if entry.kind is Kind.GROUP:
-            return [self._group(GroupFile.load(entry), overrides)]
+            return [self._make_group(GroupFile.load(entry), overrides)]
         prompts = self._prompts(entry, overrides)
         if len(prompts) > 1:
             return [self._prompt_group(entry, overrides, prompts)]
@@ -124,174 +174,241 @@ class Builder:
     # -- many prompts -------------------------------------------------------------------------
 
     def _prompts(self, entry: Entry, overrides: Overrides) -> dict[str, str]:
-        """The prompts a task's `use_prompt` stands for, by name."""
+        """Returns the prompts that a task's `use_prompt` matches.
+
+        Maps the name of each prompt to the value of `use_prompt` that selects only this one. Empty
+        if the task does not set `use_prompt`. Raises `UnknownNameError` if no prompt matches, and
+        `ConfigError` if the templates are not found.
+        """
         file = file_of(entry)
         try:
             return fan_out({**file.values, **overrides}, file.path.parent if entry.path else None)
         except EvalError as error:
-            raise located(error, file.where("use_prompt") if entry.path else None) from error
+            raise with_location(error, file.where("use_prompt") if entry.path else None) from error
 
     def _prompt_group(
         self, entry: Entry, overrides: Overrides, prompts: Mapping[str, str]
     ) -> Group:
-        """One task asked in many ways: a group of it, a member a prompt."""
+        """Returns a group, named like the task, with one task per prompt in `prompts`.
+
+        `prompts` maps prompt names to values of `use_prompt`. The tasks are called `task::prompt`.
+        """
         group = Group.from_config(GroupConfig(group=entry.name, task=[]))
         for own in _named_prompts(entry.name, prompts).values():
             group.add(self._shared_task(entry, {**overrides, **own}, None))
         return group
 
     def _shared_task(self, entry: Entry, overrides: Overrides, group: str | None) -> Task:
-        """A task from a file is made once for all who want it the same way."""
-        made = self._made.setdefault(entry.path, []) if entry.path else []
-        for others, task in made:
+        """Returns the task of an index entry, built only once per task file and set of overrides.
+
+        An entry without a file is built each time. If another task already has the name, this one
+        is renamed to `group::name`, where `group` is the group that it is built for; not if `group`
+        is None.
+        """
+        built = self._built_tasks.setdefault(entry.path, []) if entry.path else []
+        for others, task in built:
             if others == overrides:
                 return task
-        task = self._task(entry, overrides)
+        task = self._make_task(entry, overrides)
         if group is not None:
-            self._rename(task, f"{group}{PATH_MARK}{task.task_name}")
-        self._taken.add(task.task_name)
-        made.append((overrides, task))
+            self._rename_if_used(task, f"{group}{MEMBER_SEPARATOR}{task.task_name}")
+        self._used_names.add(task.task_name)
+        built.append((overrides, task))
         return task
 
-    def _rename(self, task: Task, name: str) -> None:
-        """Give a task whose name is taken another; the table goes on showing its own."""
-        if task.task_name not in self._taken:
+    def _rename_if_used(self, task: Task, name: str) -> None:
+        """Renames `task` to `name` if another task already has its name.
+
+        If `name` is used too, a number is appended (`name_2`). Result tables still show the task's
+        alias or, without one, its original name.
+        """
+        if task.task_name not in self._used_names:
             return
         numbered = (f"{name}_{number}" for number in itertools.count(2))
-        free = next(n for n in (name, *itertools.islice(numbered, 99)) if n not in self._taken)
+        free = next(n for n in (name, *itertools.islice(numbered, 99)) if n not in self._used_names)
         task.rename(free, alias=task.config.task_alias or task.task_name)
 
     # -- tasks --------------------------------------------------------------------------------
 
-    def _task(self, entry: Entry, overrides: Overrides) -> Task:
+    def _make_task(self, entry: Entry, overrides: Overrides) -> Task:
+        """Returns the task of an index entry, with `overrides` applied; runs code from its folder.
+
+        It is an instance of the `class` that the file names, or else a `ConfigurableTask`, or a
+        `RecordedTask` if `documents` is set. An `EvalError` gets the file and, if known, the line
+        put before its message. Any other exception, usually of the task's code, becomes a
+        `ConfigError`.
+        """
         file = file_of(entry)
-        trust(file)
-        stand_ins.offer()
+        prepare_pack(file)
+        import_shims.install()
         try:
             values = self.configure(entry, file, overrides)
-            make = values.pop("class", None)
-            if make is not None:
-                return _python_task(make, values)
+            task_class = values.pop("class", None)
+            if task_class is not None:
+                return _python_task(task_class, values)
             if entry.path:
-                run_modules_that_register(_unregistered(values), file.path.parent)
+                run_modules_that_register(_unregistered_names(values), file.path.parent)
             config = known_fields(values, file)
             if self.documents is not None:
-                return RecordedTask(config, self.documents(config["task"]))
+                documents = self.documents(config["task"])
+                return (
+                    UnloadedTask(config) if documents is None else RecordedTask(config, documents)
+                )
             return ConfigurableTask(config=config)
         except EvalError as error:
-            raise located(error, _place(error, file) if entry.path else None) from error
-        except (Exception, SystemExit) as error:  # from code in the task folder, mostly
+            raise with_location(error, _line_of(error, file) if entry.path else None) from error
+        except (Exception, SystemExit) as error:  # usually from code in the task folder
             raise ConfigError(
-                f"{file.path}: task {entry.name!r} cannot be built: {whence(error)}"
+                f"{file.path}: task {entry.name!r} cannot be built: {describe_cause(error)}"
             ) from error
 
     def configure(
         self, entry: Entry, file: YamlFile, overrides: Overrides | None = None
     ) -> dict[str, Any]:
-        """A task's fields: its file, what goes over it, its functions looked up, its format."""
+        """Returns a task's configuration: the values of `file`, replaced by those in `overrides`.
+
+        `!function` references are resolved, and `metadata` is completed with that of the run. Keys
+        that only the index uses (`tag`, `group`, `task_list`) are removed. A prompt format is
+        applied; if it was requested by `name@format`, it becomes part of the task's name. `entry`
+        is the index entry of the task. Raises `ConfigError` if a format is requested for a Python
+        class.
+        """
         values: dict[str, Any] = resolve_functions({**file.values, **(overrides or {})})
         format_name = values.pop(FORMAT, None)
         values["metadata"] = self._with_metadata(values.get("metadata"), entry)
-        for key in _STRUCTURAL:
+        for key in _INDEX_KEYS:
             values.pop(key, None)
         if format_name is not None:
-            values["task"] = f"{values['task']}{FORMAT_MARK}{format_name}"
+            values["task"] = f"{values['task']}{FORMAT_SEPARATOR}{format_name}"
         if "class" not in values:
             return apply_format(values, format_name)
         if format_name is not None:
-            raise ConfigError(f"task {entry.name!r} is a Python class: a format does not reach it.")
+            raise ConfigError(
+                f"task {entry.name!r} is a Python class, to which no prompt format can be "
+                f"applied; remove {FORMAT_SEPARATOR}{format_name}."
+            )
         return values
 
     def _with_metadata(self, given: Any, entry: Entry) -> dict[str, Any]:
+        """Returns the metadata `given` in a task file, overridden by that of the run.
+
+        `config_source` is set to the path of the file, or "inline". Metadata that is not a mapping
+        is stored under the key `_metadata`; None counts as empty.
+        """
         own = given if isinstance(given, dict) else {} if given is None else {"_metadata": given}
         return {**own, **self.metadata, "config_source": entry.path or "inline"}
 
     # -- groups -------------------------------------------------------------------------------
 
-    def _group(self, file: GroupFile, overrides: Overrides) -> Group:
-        """A group and its children. What the caller overrides goes before the group's own."""
+    def _make_group(self, file: GroupFile, overrides: Overrides) -> Group:
+        """Returns a group with all its members; `overrides` win over the group's defaults.
+
+        Raises `ConfigError` if a field of the group is invalid or the group has no members.
+        """
         try:
             own = {k: v for k, v in file.values.items() if k in GROUP_FIELDS}
             config = GroupConfig(**{**own, "group": file.name})
         except EvalError as error:
-            raise located(error, file.path) from error
+            raise with_location(error, file.path) from error
         config.metadata = {**(config.metadata or {}), **self.metadata}
         group = Group.from_config(config)
         for number, member in enumerate(config.members):
-            for child in self._member(file, number, member, {**file.defaults, **overrides}):
+            for child in self._make_member(file, number, member, {**file.defaults, **overrides}):
                 group.add(child)
         if not len(group):
             raise ConfigError(
-                f"{file.path}: group {file.name!r} has no members: list them as task."
+                f"{file.path}: group {file.name!r} has no members; list them under the key `task`."
             )
         return group
 
-    def _member(
+    def _make_member(
         self, file: GroupFile, number: int, member: Any, overrides: Overrides
-    ) -> list[Built]:
-        """A child given by name, by name with overrides, or written out in place."""
+    ) -> list[TaskOrGroup]:
+        """Builds a member of the group `file`: one task or group, or all tasks of a tag, as a list.
+
+        `member` is a name, a mapping with a name and overrides, or a mapping that defines a new
+        task or group inline. `number` is its position, counted from 0, for error messages. Raises
+        `UnknownNameError` if the name is unknown, and `ConfigError` if the member is malformed or
+        contains the group that it belongs to.
+        """
         if isinstance(member, str):
             member = {"task": member}
         if not isinstance(member, Mapping) or not ("task" in member or "group" in member):
             raise ConfigError(
-                f"{file.where(number)}: a member of group {file.name!r} is a name, or has a "
-                f"`task` or `group` key; this one has not: {member!r}."
+                f"{file.where(number)}: a member of group {file.name!r} must be a name or a "
+                f"mapping with a `task` or `group` key, not {member!r}."
             )
         if "group" in member:
-            return self._member_group(file, member, overrides)
+            return self._make_member_group(file, member, overrides)
         name, own = member["task"], {k: v for k, v in member.items() if k != "task"}
-        base, mark, format_name = name.rpartition(FORMAT_MARK)
+        base, mark, format_name = name.rpartition(FORMAT_SEPARATOR)
         if mark and name not in self.index:
             name, own[FORMAT] = base, format_name
         if name in self.index:
-            file.refuse_circle(self.index[name], number)
-            return self._in(file, self.index[name], {**overrides, **own})
+            file.check_cycle(self.index[name], number)
+            return self._make_indexed(file, self.index[name], {**overrides, **own})
         if not own.keys() - {FORMAT}:
             found = self.by_name(name, {**overrides, **own})
             if found is not None:
                 return found
             raise UnknownNameError(
-                f"{file.where(number)}: group {file.name!r} names {name!r}, but there is no such "
-                f"task, group or tag.{suggestion(name, self.index)}"
+                f"{file.where(number)}: group {file.name!r} lists {name!r}, but there is no task, "
+                f"group or tag of that name.{suggestion(name, self.index)} {ELSEWHERE}"
             )
-        inline = {**overrides, **own, "task": f"{file.name}{PATH_MARK}{name}"}
+        inline = {**overrides, **own, "task": f"{file.name}{MEMBER_SEPARATOR}{name}"}
         entry = Entry(inline["task"], kind_of(inline) or Kind.TASK, None, cfg=inline)
         try:
             return self.build(entry)
         except EvalError as error:
-            raise located(error, file.where(number)) from error
+            raise with_location(error, file.where(number)) from error
 
-    def _member_group(
+    def _make_member_group(
         self, file: GroupFile, member: Mapping[str, Any], overrides: Overrides
-    ) -> list[Built]:
+    ) -> list[TaskOrGroup]:
+        """Builds a member with the key `group`: the one of that name in the index, or a new one.
+
+        It is a new group, defined inline, if the member also has the key `task`, or if the index
+        does not have the name. The list has one element, unless the name is that of a tag.
+        """
         name = member["group"]
         if name not in self.index or "task" in member:
-            return [self._group(file.inline(member), overrides)]
+            return [self._make_group(file.inline(member), overrides)]
         own = {k: v for k, v in member.items() if k != "group"}
-        return self._in(file, self.index[name], {**overrides, **own})
+        return self._make_indexed(file, self.index[name], {**overrides, **own})
 
-    def _in(self, file: GroupFile, entry: Entry, overrides: Overrides) -> list[Built]:
+    def _make_indexed(
+        self, file: GroupFile, entry: Entry, overrides: Overrides
+    ) -> list[TaskOrGroup]:
+        """Builds `entry`, a task, group or tag of the index, as a member of the group `file`."""
         if entry.kind is Kind.GROUP:
-            return [self._group(GroupFile.load(entry, file.chain), overrides)]
+            return [self._make_group(GroupFile.load(entry, file.chain), overrides)]
         return self.build(entry, overrides, file.name)
 
 
-#: Under this key a format asked for by `@` travels among the overrides.
+#: The key of the overrides that holds the prompt format given by `name@format`.
 FORMAT = "@format"
 
 
-def _place(error: EvalError, file: YamlFile) -> str:
-    """The line of the key whose template the error quotes; failing that, the file."""
+def _line_of(error: EvalError, file: YamlFile) -> str:
+    """Returns `file:line` of the key whose template the error message quotes.
+
+    Returns only the file if the message quotes no template of it.
+    """
     quoted = {k: v for k, v in file.values.items() if isinstance(v, str) and repr(v) in str(error)}
     templates = [key for key, value in quoted.items() if "{" in value]
     return file.where(next(iter(templates), ""))
 
 
 def _named_prompts(task: str, prompts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What each prompt makes of the task, by the name `task::prompt` it gets, all different."""
+    """Returns, for each prompt, the overrides that make `task` use it, by a unique task name.
+
+    The name is `task::prompt`, in which the prompt's name is changed by `_slug`; a number is
+    appended (`-2`) if it occurs twice. `prompts` maps each prompt's name to its value of
+    `use_prompt`.
+    """
     named: dict[str, dict[str, str]] = {}
     for prompt, use_prompt in prompts.items():
-        name = f"{task}{PATH_MARK}{_slug(prompt)}"
+        name = f"{task}{MEMBER_SEPARATOR}{_slug(prompt)}"
         numbered = (f"{name}-{number}" for number in itertools.count(2))
         name = next(n for n in itertools.chain([name], numbered) if n not in named)
         named[name] = {"use_prompt": use_prompt, "task": name, "task_alias": prompt}
@@ -299,12 +416,18 @@ def _named_prompts(task: str, prompts: Mapping[str, str]) -> dict[str, dict[str,
 
 
 def _slug(name: str) -> str:
-    """A prompt's name as part of a task's name: no spaces, nothing a file name minds."""
+    """Returns a prompt's name in lower case, safe for file names.
+
+    Runs of characters other than letters, digits, `_` and `.` become one `-`.
+    """
     return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
 
 
-def _unregistered(values: Mapping[str, Any]) -> set[str]:
-    """The filters, metrics and samplers that are named and not registered yet."""
+def _unregistered_names(values: Mapping[str, Any]) -> set[str]:
+    """Returns the names in a task's configuration `values` that are not registered.
+
+    These are names of metrics, aggregations, reductions, filters and few-shot samplers.
+    """
     used: list[tuple[Any, Any]] = []
     pipelines = [p for p in values.get("filter_list") or () if isinstance(p, Mapping)]
     for holder in (values, *pipelines):
@@ -324,7 +447,11 @@ def _unregistered(values: Mapping[str, Any]) -> set[str]:
 
 
 def known_fields(values: Mapping[str, Any], file: YamlFile) -> dict[str, Any]:
-    """The fields a task has, each of its type; others are named and left out."""
+    """Returns the items of `values` that are fields of `TaskConfig`.
+
+    Logs a warning for every other key. Raises `ConfigError` if a value has the wrong type. `file`
+    is the file of the task, for these messages.
+    """
     known = field_types(TaskConfig)
     for key, value in values.items():
         if key not in known:
@@ -337,12 +464,20 @@ def known_fields(values: Mapping[str, Any], file: YamlFile) -> dict[str, Any]:
     return {k: v for k, v in values.items() if k in known}
 
 
-def _python_task(make: Any, values: dict[str, Any]) -> Task:
-    if not callable(make):
-        raise ConfigError(f"class: {make!r} is not a class; write `class: !function file.Name`.")
-    takes_config = "config" in inspect.signature(make.__init__).parameters
-    # The class stands in its own configuration, where those written for the published harness
-    # remove it.
-    task: Task = make(config={**values, "class": make}) if takes_config else make()
+def _python_task(task_class: Any, values: dict[str, Any]) -> Task:
+    """Returns an instance of a task class, renamed to the `task` in its configuration `values`.
+
+    The configuration is passed only if the class takes a parameter `config`. Raises `ConfigError`
+    if `task_class` is not callable.
+    """
+    if not callable(task_class):
+        raise ConfigError(
+            f"class: {task_class!r} is not a class; write `class: !function file.Name`."
+        )
+    takes_config = "config" in inspect.signature(task_class.__init__).parameters
+    # Classes written for the published harness remove the key `class` from their configuration,
+    # so it must be there.
+    config = {**values, "class": task_class}
+    task: Task = task_class(config=config) if takes_config else task_class()
     task.rename(values["task"])
     return task

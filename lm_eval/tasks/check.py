@@ -1,4 +1,4 @@
-"""Find everything wrong with tasks and groups at once, without running any of their code."""
+"""Checks task and group files and reports all problems at once, without running their code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lm_eval.api.registry import (
     sampler_registry,
 )
 from lm_eval.config.functions import FunctionRef, modules_mentioning
-from lm_eval.config.generation import misspelt
+from lm_eval.config.generation import find_misspelled
 from lm_eval.config.group import AggMetricConfig, GroupConfig
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
@@ -29,17 +29,22 @@ from lm_eval.config.yaml_file import YamlFile
 from lm_eval.errors import ConfigError, at, suggestion
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
-from lm_eval.prompts.formats import declared
+from lm_eval.prompts.formats import declared_formats
 from lm_eval.prompts.template import env
+from lm_eval.tasks.group_file import ELSEWHERE
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
-#: Keys a task file may have beside the fields of a task.
-_BESIDE = ("tag", "class", "include", "task_list", "group")
+#: Keys that a task file may have in addition to the fields of `TaskConfig`.
+_OTHER_KEYS = ("tag", "class", "include", "task_list", "group")
 _TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix")
 
 
 def problems_of(entries: Iterable[Entry], index: Index) -> list[str]:
-    """Every problem of some entries and of all they lead to, each with its file and line."""
+    """Returns all problems of `entries` and of every task and group that they contain.
+
+    Each problem is a message that begins with the file and, where known, the line. The list is
+    empty if there are none.
+    """
     checker = _Checker(index)
     for entry in entries:
         checker.check(entry, ())
@@ -47,16 +52,21 @@ def problems_of(entries: Iterable[Entry], index: Index) -> list[str]:
 
 
 class _Checker:
-    """Collects problems on a walk through tasks and groups."""
+    """Walks through tasks and groups and collects the problems of their files in `problems`."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self.problems: list[str] = []
         self._seen: set[str] = set()
-        #: The groups whose metrics are being looked up, so that a circle ends.
-        self._walking: set[str] = set()
+        #: Entries whose metrics are being looked up; stops the recursion if groups form a cycle.
+        self._visiting: set[str] = set()
 
     def check(self, entry: Entry, chain: tuple[str, ...]) -> None:
+        """Adds to `problems` those of a task, a group with all its members, or all tasks of a tag.
+
+        Each task and group is checked only once. `chain` holds the names of the groups that contain
+        the entry, the outermost first.
+        """
         if entry.kind is Kind.TAG:
             for name in sorted(entry.tags):
                 self.check(self.index[name], chain)
@@ -65,224 +75,287 @@ class _Checker:
             return
         self._seen.add(entry.name)
         self.problems += [
-            f"{path}: the name {entry.name!r} is taken already, by {entry.path}; give it another."
-            for path in entry.rivals
+            f"{path}: the name {entry.name!r} is already used by {entry.path}; choose another name."
+            for path in entry.duplicates
         ]
         try:
             file = file_of(entry)
         except ConfigError as error:
             self.problems.append(str(error))
             return
-        self._functions(file)
+        self._check_functions(file)
         if entry.kind is Kind.GROUP:
-            self._group(entry.name, file, file.values, (*chain, entry.name))
+            self._check_group(entry.name, file, file.values, (*chain, entry.name))
         else:
-            self._task(file, file.values, python=entry.kind is Kind.PY_TASK)
+            self._check_task(file, file.values, python=entry.kind is Kind.PY_TASK)
 
-    def _say(self, where: str, what: str) -> None:
-        self.problems.append(f"{where}: {what}")
+    def _report(self, where: str, problem: str) -> None:
+        self.problems.append(f"{where}: {problem}")
 
     # -- functions ----------------------------------------------------------------------------
 
-    def _functions(self, file: YamlFile) -> None:
-        """Each `!function` must name something its file defines; the file is read, not run."""
-        for ref in _refs(file.values):
+    def _check_functions(self, file: YamlFile) -> None:
+        """Reports each `!function` whose Python file is missing or does not define the name.
+
+        The Python file is parsed, not run. If only running it would show its names, nothing is
+        reported; nor is a missing file whose module name has a dot, because it may be in an
+        installed package.
+        """
+        for ref in _function_refs(file.values):
             where = f"{at(ref.file, ref.line)}: !function {ref.qualified_name}"
             module, _, name = ref.qualified_name.rpartition(".")
             path = ref.folder / (module.replace(".", "/") + ".py")
             if not module:
-                self._say(where, "write it as file.name, where file.py stands beside the file.")
+                self._report(
+                    where, "write it as file.name, where file.py is in the folder of the YAML file."
+                )
             elif path.is_file():
                 defined = _defined_names(path)
                 if defined is not None and name not in defined:
-                    self._say(where, f"{path} has no {name!r}.{suggestion(name, defined)}")
+                    self._report(where, f"{path} has no {name!r}.{suggestion(name, defined)}")
             elif "." not in module:
-                self._say(where, f"there is no file {path}.")
+                self._report(where, f"there is no file {path}.")
 
     # -- tasks --------------------------------------------------------------------------------
 
-    def _task(self, file: YamlFile, values: Mapping[str, Any], python: bool) -> None:
+    def _check_task(self, file: YamlFile, values: Mapping[str, Any], python: bool) -> None:
+        """Reports the problems of a task file, whose keys are `values`.
+
+        For a Python task (`python`), only fields of the wrong type are reported.
+        """
         known = field_types(TaskConfig)
         for key, value in values.items():
             if key in known:
-                self._type(file.where(key), key, value, known[key])
-            elif key not in _BESIDE and not python:
-                self._say(file.where(key), f"unknown key {key!r}.{suggestion(key, known)}")
+                self._check_type(file.where(key), key, value, known[key])
+            elif key not in _OTHER_KEYS and not python:
+                self._report(file.where(key), f"unknown key {key!r}.{suggestion(key, known)}")
         if python:
             return
         if not any(values.get(key) for key in ("dataset_path", "custom_dataset")):
-            self._say(str(file.path), "names no data set: set dataset_path or custom_dataset.")
+            self._report(
+                str(file.path), "the task has no dataset: set dataset_path or custom_dataset."
+            )
         if not any(values.get(key) for key in ("test_split", "validation_split")):
-            self._say(
-                str(file.path), "has nothing to evaluate: set test_split or validation_split."
+            self._report(
+                str(file.path),
+                "the task has no split to evaluate: set test_split or validation_split.",
             )
         choices = any(values.get(key) for key in ("doc_to_choice", "use_prompt"))
         if values.get("output_type") == "multiple_choice" and not choices:
-            self._say(file.where("output_type"), "multiple_choice needs doc_to_choice.")
+            self._report(
+                file.where("output_type"),
+                "multiple_choice needs doc_to_choice: set it, or choose another output_type.",
+            )
         for key in _TEMPLATES:
-            self._template(file.where(key), key, values.get(key))
-        self._fewshot(file, values.get("fewshot_config"))
-        self._generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
-        own = "process_results" in values
+            self._check_template(file.where(key), key, values.get(key))
+        self._check_fewshot(file, values.get("fewshot_config"))
+        self._check_generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
+        scores_itself = "process_results" in values
         for number, entry in enumerate(_items(values.get("metric_list"))):
-            self._metric(file.where(f"metric_list[{number}]"), entry, own)
-        self._filters(file, values.get("filter_list"), own)
-        self._formats(file, values.get("formats"))
+            self._check_metric(file.where(f"metric_list[{number}]"), entry, scores_itself)
+        self._check_filters(file, values.get("filter_list"), scores_itself)
+        self._check_formats(file, values.get("formats"))
 
-    def _type(self, where: str, key: str, value: Any, hint: Any) -> bool:
+    def _check_type(self, where: str, key: str, value: Any, hint: Any) -> bool:
+        """Returns whether `value` has the type `hint`; reports a problem if not."""
         if conforms(value, hint):
             return True
-        self._say(where, f"{key} must be {describe(hint)}, not {value!r}.")
+        self._report(where, f"{key} must be {describe(hint)}, not {value!r}.")
         return False
 
-    def _template(self, where: str, key: str, source: Any) -> None:
+    def _check_template(self, where: str, key: str, source: Any) -> None:
         if isinstance(source, str):
             try:
                 env.parse(source)
             except TemplateSyntaxError as error:
-                self._say(where, f"{key}, line {error.lineno} of the template: {error.message}.")
+                self._report(where, f"{key}, line {error.lineno} of the template: {error.message}.")
 
-    def _fewshot(self, file: YamlFile, given: Any) -> None:
+    def _check_fewshot(self, file: YamlFile, given: Any) -> None:
         if not isinstance(given, Mapping):
             return
         where, known = file.where("fewshot_config"), field_types(FewshotConfig)
         for key, value in given.items():
             if key not in known:
-                self._say(where, f"fewshot_config: unknown key {key!r}.{suggestion(key, known)}")
+                self._report(where, f"fewshot_config: unknown key {key!r}.{suggestion(key, known)}")
             else:
-                self._type(where, f"fewshot_config.{key}", value, known[key])
+                self._check_type(where, f"fewshot_config.{key}", value, known[key])
         sampler = given.get("sampler", "default")
         if isinstance(sampler, str):
-            self._name(where, "few-shot sampler", sampler, sampler_registry)
+            self._check_registered(where, "few-shot sampler", sampler, sampler_registry)
 
-    def _generation(self, where: str, given: Any) -> None:
+    def _check_generation(self, where: str, given: Any) -> None:
         for name in given if isinstance(given, Mapping) else ():
-            if problem := misspelt([name]):
-                self._say(where, f"generation_kwargs: {problem}")
+            if problem := find_misspelled([name]):
+                self._report(where, f"generation_kwargs: {problem}")
 
-    def _metric(self, where: str, entry: Any, own: bool) -> None:
-        """Check an entry of a metric_list; where a task scores by itself (`own`) any name does."""
+    def _check_metric(self, where: str, entry: Any, scores_itself: bool) -> None:
+        """Reports an entry of `metric_list` that is malformed or contains an unknown name.
+
+        These are names of metrics, aggregations and reductions. Where the task has its own
+        `process_results` (`scores_itself`), any metric name is valid. `where` is the `file:line` to
+        report.
+        """
         if not isinstance(entry, Mapping) or "metric" not in entry:
-            self._say(where, f"an entry of metric_list needs a `metric`: {entry!r}.")
+            self._report(where, f"an entry of metric_list needs the key `metric`: {entry!r}.")
             return
         metric, aggregation = entry["metric"], entry.get("aggregation")
-        elsewhere = entry.get("hf_evaluate") or metric in hf_evaluate.KNOWN
-        if isinstance(metric, str) and not own and not elsewhere:
-            self._name(where, "metric", metric, metric_registry)
+        from_evaluate = entry.get("hf_evaluate") or metric in hf_evaluate.KNOWN
+        if isinstance(metric, str) and not scores_itself and not from_evaluate:
+            self._check_registered(where, "metric", metric, metric_registry)
         if isinstance(aggregation, str):
-            self._name(where, "aggregation", aggregation, aggregation_registry)
+            self._check_registered(where, "aggregation", aggregation, aggregation_registry)
         reduction = reduction_name(entry.get("reduction"))
         if reduction is not None:
-            self._name(where, "reduction", reduction, reduction_registry)
+            self._check_registered(where, "reduction", reduction, reduction_registry)
 
-    def _filters(self, file: YamlFile, given: Any, own: bool) -> None:
+    def _check_filters(self, file: YamlFile, given: Any, scores_itself: bool) -> None:
         for number, pipeline in enumerate(_items(given)):
             where = file.where(f"filter_list[{number}]")
             steps = pipeline.get("filter") if isinstance(pipeline, Mapping) else None
             if not isinstance(steps, list) or "name" not in pipeline:
-                self._say(where, "an entry of filter_list needs a `name` and a list `filter`.")
+                self._report(
+                    where, "an entry of filter_list needs a `name` and a list of filters `filter`."
+                )
                 continue
             for entry in _items(pipeline.get("metric_list")):
-                self._metric(where, entry, own)
+                self._check_metric(where, entry, scores_itself)
             for step in steps:
                 function = step.get("function") if isinstance(step, Mapping) else None
                 if function is None:
-                    self._say(where, f"a filter step needs a `function`: {step!r}.")
+                    self._report(where, f"a filter needs the key `function`: {step!r}.")
                 elif isinstance(function, str):
-                    self._name(where, "filter", function, filter_registry)
+                    self._check_registered(where, "filter", function, filter_registry)
 
-    def _formats(self, file: YamlFile, given: Any) -> None:
+    def _check_formats(self, file: YamlFile, given: Any) -> None:
         where = file.where("formats")
         try:
-            tables = declared(given)
+            tables = declared_formats(given)
         except ConfigError as error:
-            self._say(where, str(error))
+            self._report(where, str(error))
             return
         for name, table in tables.items():
-            self._name(where, "format", str(table.get("type", name)), format_registry)
+            self._check_registered(where, "format", str(table.get("type", name)), format_registry)
 
-    def _name(self, where: str, kind: str, name: str, known: Any) -> None:
+    def _check_registered(self, where: str, kind: str, name: str, known: Any) -> None:
+        """Reports `name` if the registry `known` does not have it.
+
+        A name that Python code in the task's folder mentions is accepted: that code may register it
+        when it runs. `kind` describes the name in the message, such as "metric". `where` is the
+        `file:line` to report; its folder is the task's folder.
+        """
         folder = Path(where.rpartition(":")[0]).parent
-        if name not in known and not _mentioned(name, folder):
-            self._say(where, f"unknown {kind} {name!r}.{suggestion(name, list(known))}")
+        if name not in known and not _is_quoted_in(name, folder):
+            self._report(where, f"unknown {kind} {name!r}.{suggestion(name, list(known))}")
 
     # -- groups -------------------------------------------------------------------------------
 
-    def _group(
+    def _check_group(
         self, name: str, file: YamlFile, values: Mapping[str, Any], chain: tuple[str, ...]
     ) -> None:
+        """Reports the problems of a group and of all its members.
+
+        `values` are the group's keys, `file` is the file that contains them: its own, or that of
+        the group in which it is written inline. `chain` holds the names of the groups that lead to
+        it, itself last.
+        """
         known = field_types(GroupConfig)
         top = len(chain) == 1 or file.values is values
         for key, value in values.items():
             where = file.where(key) if top else str(file.path)
             if key in known:
-                self._type(where, key, value, known[key])
-            elif key not in field_types(TaskConfig) and key not in _BESIDE:
+                self._check_type(where, key, value, known[key])
+            elif key not in field_types(TaskConfig) and key not in _OTHER_KEYS:
                 close = suggestion(key, [*known, *field_types(TaskConfig)])
-                self._say(where, f"unknown key {key!r}.{close}")
-        if file.values is values:  # of a group written out in place, its member entry tells
-            self._generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
+                self._report(where, f"unknown key {key!r}.{close}")
+        if file.values is values:  # `_check_member` checks the settings of inline groups
+            self._check_generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
         for number, member in enumerate(_items(values.get("task"))):
             where = file.where(f"task[{number}]") if top else file.where("task")
-            self._member(name, file, where, member, chain)
-        self._aggregates(name, file, values)
+            self._check_member(name, file, where, member, chain)
+        self._check_aggregates(name, file, values)
 
-    def _member(
+    def _check_member(
         self, group: str, file: YamlFile, where: str, member: Any, chain: tuple[str, ...]
     ) -> None:
+        """Reports the problems of an entry of a group's member list, and of what it names.
+
+        An entry is a problem itself if it is malformed, names nothing in the index, or contains the
+        group. `group` is the name of the group, `where` the `file:line` of the entry, and `chain`
+        holds the names of the groups that lead to it, `group` last.
+        """
         spec = {"task": member} if isinstance(member, str) else member
         if not isinstance(spec, Mapping) or not ("task" in spec or "group" in spec):
-            self._say(where, f"a member is a name, or has a `task` or `group` key: {member!r}.")
+            self._report(
+                where,
+                f"a member must be a name or a mapping with a `task` or `group` key: {member!r}.",
+            )
             return
-        self._generation(where, spec.get("generation_kwargs"))
+        self._check_generation(where, spec.get("generation_kwargs"))
         name = str(spec.get("group", spec.get("task")))
         base, mark, format_name = name.rpartition("@")
         if mark and name not in self.index:
-            self._name(where, "format", format_name, format_registry)
+            self._check_registered(where, "format", format_name, format_registry)
             name = base
         if name in chain:
-            circle = " -> ".join([*chain[chain.index(name) :], name])
-            self._say(where, f"groups hold one another in a circle: {circle}.")
+            cycle = " -> ".join([*chain[chain.index(name) :], name])
+            self._report(
+                where,
+                f"these groups contain each other in a cycle: {cycle}. Remove one of them from "
+                "the other's members.",
+            )
         elif "group" in spec and "task" in spec:
             inner = f"{group}::{name}"
-            self._group(inner, file, spec, (*chain, inner))
+            self._check_group(inner, file, spec, (*chain, inner))
         elif name in self.index:
             self.check(self.index[name], chain)
         elif set(spec) <= {"task", "group"} and "::" not in name:
             close = suggestion(name, self.index)
-            self._say(where, f"there is no task, group or tag {name!r}.{close}")
+            self._report(where, f"there is no task, group or tag {name!r}.{close} {ELSEWHERE}")
 
-    def _aggregates(self, group: str, file: YamlFile, values: Mapping[str, Any]) -> None:
+    def _check_aggregates(self, group: str, file: YamlFile, values: Mapping[str, Any]) -> None:
+        """Reports problems of a group's `aggregate_metric_list`; `values` are the group's keys.
+
+        These are malformed entries, unknown keys, and metrics that no task of the group reports.
+        """
         wanted = values.get("aggregate_metric_list")
         for number, item in enumerate([wanted] if isinstance(wanted, Mapping) else _items(wanted)):
             where = file.where(f"aggregate_metric_list[{number}]")
             if not isinstance(item, Mapping) or "metric" not in item:
-                self._say(where, f"an entry of aggregate_metric_list needs a `metric`: {item!r}.")
+                self._report(
+                    where, f"an entry of aggregate_metric_list needs the key `metric`: {item!r}."
+                )
                 continue
             known = [f.name for f in fields(AggMetricConfig)]
             for key in item:
                 if key not in known and key != "higher_is_better":
-                    self._say(
+                    self._report(
                         where,
                         f"aggregate_metric_list: unknown key {key!r}.{suggestion(str(key), known)}",
                     )
-            self._lacking(where, group, _metric_name(item["metric"]), values.get("task"))
+            self._check_reported(where, group, _metric_name(item["metric"]), values.get("task"))
 
-    def _lacking(self, where: str, group: str, metric: str, members: Any) -> None:
-        """Say which tasks below a group do not report a metric it joins."""
-        below = dict(self._metrics_below(members))
-        lacking = [name for name, found in below.items() if found and metric not in found]
-        if lacking:
-            shown = ", ".join(lacking[:3]) + (" …" if len(lacking) > 3 else "")
-            reported = sorted({name for task in lacking for name in below[task] or ()})
-            self._say(
+    def _check_reported(self, where: str, group: str, metric: str, members: Any) -> None:
+        """Reports `metric`, which a group aggregates, if none of the tasks below the group has it.
+
+        Does nothing if the metrics of one of these tasks cannot be known without running code.
+        `members` is the group's member list.
+        """
+        below = [found for _, found in self._metrics_below(members)]
+        known = [found for found in below if found]
+        if known and len(known) == len(below) and not any(metric in found for found in known):
+            reported = ", ".join(sorted(set().union(*known)))
+            self._report(
                 where,
-                f"group {group!r} joins {metric!r}, which {len(lacking)} of its {len(below)} tasks "
-                f"do not report ({shown}; they report {', '.join(reported)}).",
+                f"group {group!r} aggregates {metric!r}, which none of its {len(below)} tasks "
+                f"reports. They report: {reported}.",
             )
 
     def _metrics_below(self, members: Any) -> Iterator[tuple[str, set[str] | None]]:
-        """The tasks below some members with the metrics they report; None where code decides."""
+        """Yields the name and the reported metrics of every task below a list of members.
+
+        The metrics are None where the task's code or prompt format determines them. Unknown names,
+        Python tasks and unreadable files are skipped.
+        """
         for member in _items(members):
             spec = {"task": member} if isinstance(member, str) else member
             if not isinstance(spec, Mapping):
@@ -296,9 +369,14 @@ class _Checker:
     def _metrics_of_entry(
         self, entry: Entry | None, overrides: Mapping[str, Any]
     ) -> Iterator[tuple[str, set[str] | None]]:
-        if entry is None or entry.kind is Kind.PY_TASK or entry.name in self._walking:
+        """Yields the name and the reported metrics of every task that `entry` leads to.
+
+        `overrides` replace keys of a task file, also of the tasks of a tag, but not of those of a
+        group. Yields nothing if `entry` is None. Python tasks and unreadable files are skipped.
+        """
+        if entry is None or entry.kind is Kind.PY_TASK or entry.name in self._visiting:
             return
-        self._walking.add(entry.name)
+        self._visiting.add(entry.name)
         try:
             if entry.kind is Kind.TAG:
                 for name in sorted(entry.tags):
@@ -311,12 +389,17 @@ class _Checker:
             if entry.kind is Kind.GROUP:
                 yield from self._metrics_below(file.values.get("task"))
             else:
-                yield entry.name, _reported({**file.values, **overrides})
+                yield entry.name, _reported_metrics({**file.values, **overrides})
         finally:
-            self._walking.discard(entry.name)
+            self._visiting.discard(entry.name)
 
 
-def _reported(values: Mapping[str, Any]) -> set[str] | None:
+def _reported_metrics(values: Mapping[str, Any]) -> set[str] | None:
+    """Returns the names of the metrics of a task; None if its file does not determine them.
+
+    It does not if the task sets `process_results` or `formats`, or if a filter pipeline has its own
+    metrics. `values` are the keys of the file.
+    """
     if values.get("process_results") or values.get("formats"):
         return None
     entries = values.get("metric_list")
@@ -335,37 +418,45 @@ def _metric_name(metric: Any) -> str:
 
 
 @cache
-def _mentioned(name: str, folder: Path) -> bool:
-    """Whether Python code beside a file speaks of a name, and so may register it when it runs."""
+def _is_quoted_in(name: str, folder: Path) -> bool:
+    """Returns whether a Python file directly in `folder` contains `name` in quotes.
+
+    Such a file may register the name when it runs.
+    """
     return any(True for _ in modules_mentioning([name], folder))
 
 
 def _items(value: Any) -> list[Any]:
-    """A list's items; a single name counts as one, anything else as none."""
+    """Returns `value` if it is a list, a list with `value` if it is a string, or else []."""
     if isinstance(value, str):
         return [value]
     return value if isinstance(value, list) else []
 
 
-def _refs(value: Any) -> Iterator[FunctionRef]:
+def _function_refs(value: Any) -> Iterator[FunctionRef]:
+    """Yields every `!function` reference in nested mappings and lists."""
     if isinstance(value, FunctionRef):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _refs(item)
+            yield from _function_refs(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _refs(item)
+            yield from _function_refs(item)
 
 
 def _defined_names(path: Path) -> set[str] | None:
-    """The names a module defines or imports, from its text; None where that cannot be told."""
+    """Returns the names that a Python file defines or imports, at any level, without running it.
+
+    None if the file cannot be parsed, imports `*`, or may create names when it runs (it contains
+    `globals()` or `__getattr__`).
+    """
     try:
         text = path.read_bytes()
         tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
         return None
-    if b"globals()" in text or b"__getattr__" in text:  # it makes up names as it runs
+    if b"globals()" in text or b"__getattr__" in text:
         return None
     names: set[str] = set()
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""The task behind every YAML file: its configuration bound to documents, prompts and metrics."""
+"""`ConfigurableTask`: the task class that every YAML task file is built with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lm_eval.data import (
     load_splits,
     process_split,
 )
-from lm_eval.errors import ConfigError, DataError, EvalError, suggestion, whence
+from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause, suggestion
 from lm_eval.filters import build_pipelines
 from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
@@ -35,14 +35,18 @@ from lm_eval.prompts import fields
 from lm_eval.prompts.fewshot import ContextSampler
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
 from lm_eval.prompts.promptsource import apply_prompt
-from lm_eval.tasks import asking, scorer
-from lm_eval.tasks.shots import Shots
+from lm_eval.tasks import request_arguments, scorer
+from lm_eval.tasks.shots import FewshotExamples
 
 logger = logging.getLogger(__name__)
 
 
 class ConfigurableTask(Task):
-    """A task made from a configuration alone."""
+    """A task defined by a configuration, usually that of a YAML file.
+
+    The configuration names the dataset, the prompt templates, the filters and the metrics. A
+    subclass may set `CONFIG` and override methods; classes in task folders do so.
+    """
 
     VERSION: int | float | str | None = "Yaml"
     CONFIG: TaskConfig | None = None
@@ -54,7 +58,14 @@ class ConfigurableTask(Task):
         download_mode: Any = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self._config = self._settle_config(config)
+        """Loads the dataset and checks the configuration against the first document.
+
+        `data_dir`, `cache_dir` and `download_mode` are accepted for compatibility with the
+        published harness and ignored. `config` may be a mapping or a `TaskConfig`; it overrides the
+        class attribute `CONFIG`. Raises `ConfigError` if there is neither or a setting is invalid,
+        and `DataError` if the dataset cannot be loaded or its first document cannot be used.
+        """
+        self._config = self._make_config(config)
         metadata = self.config.metadata
         if isinstance(metadata, dict) and "version" in metadata:
             self.VERSION = metadata["version"]
@@ -68,7 +79,7 @@ class ConfigurableTask(Task):
         self._fewshot_docs = None
         self._split_docs: dict[tuple[str, int], tuple[Any, Any, Any]] = {}
         self._splits_used: set[str] = set()
-        self._shots = Shots(self)
+        self._fewshot_examples = FewshotExamples(self)
         try:
             self._filters = build_pipelines(self.config.filter_list)
             Thinking.parse(self.config.think_end_token, self.config.think_tags)
@@ -81,46 +92,78 @@ class ConfigurableTask(Task):
         if self.config.cluster is not None and not self.has_column(self.config.cluster):
             raise ConfigError(
                 f"task {self.task_name!r}: cluster: its documents have no column "
-                f"{self.config.cluster!r}.{suggestion(self.config.cluster, self.features)}"
+                f"{self.config.cluster!r}.{suggestion(self.config.cluster, self.features)} "
+                f"They have: {', '.join(map(str, self.features)) or 'none'}."
             )
-        self._look_at_first_document()
+        self._inspect_first_document()
 
-    def _settle_config(self, config: Mapping[str, Any] | None) -> TaskConfig:
+    def _make_config(self, config: Mapping[str, Any] | None) -> TaskConfig:
+        """Returns the task's configuration: `config` over the class attribute `CONFIG`, if any.
+
+        The key `class` is ignored. Without `CONFIG`, the prompt that `use_prompt` names is applied
+        to a mapping. Raises `ConfigError` if there is neither `config` nor `CONFIG`.
+        """
         if isinstance(config, Mapping):
             config = {key: value for key, value in config.items() if key != "class"}
         if self.CONFIG is not None:
-            settled = copy.copy(self.CONFIG)
+            merged = copy.copy(self.CONFIG)
             for key, value in (config or {}).items():
-                settled[key] = value
-            return settled
+                merged[key] = value
+            return merged
         if config is None:
             raise ConfigError(
-                "a ConfigurableTask needs a configuration: pass `config`, or set `CONFIG`."
+                "a ConfigurableTask needs a configuration: pass `config`, or set the class "
+                "attribute `CONFIG`."
             )
         if isinstance(config, TaskConfig):
             return config
         return TaskConfig(**apply_prompt(config, _folder_of(config.get("metadata"))))
 
-    def _look_at_first_document(self) -> None:
-        """Learn from one document what the templates give: several inputs, several targets."""
+    def _inspect_first_document(self) -> None:
+        """Sets `multiple_input` and `multiple_target`, judging by the first document.
+
+        `multiple_input` is the number of choices if the choices are alternative contexts (then
+        `doc_to_text` is the index of the correct one), and otherwise 0. `multiple_target` is the
+        number of correct answers if `doc_to_target` gives a list, and otherwise 0.
+
+        Raises `DataError` if there are no documents, a field cannot be computed, `doc_to_choice`
+        does not give a list, or the target of a `generate_until` task with choices is not an index.
+        An `EvalError` of a field keeps its type.
+        """
         self.multiple_input = 0
         self.multiple_target = 0
         if len(self.eval_docs) == 0:
-            raise DataError(f"task {self.task_name!r} has no documents to evaluate.")
-        # A copy: a function may change the document, and must find it unchanged when it counts.
+            raise DataError(
+                f"task {self.task_name!r} has no documents to evaluate: its split is empty, or "
+                "process_docs removed all documents."
+            )
+        # A copy, because a function of the task may modify the document.
         doc = copy.deepcopy(self.eval_docs[0])
         try:
             text = self.doc_to_text(doc)
             target = self.doc_to_target(doc)
             choices = self.doc_to_choice(doc) if self.has_choices else None
         except EvalError as error:
-            raise type(error)(self._told(0, str(error))) from error
+            raise type(error)(self._locate_message(0, str(error))) from error
         except (Exception, SystemExit) as error:  # from code in the task folder
-            said = f"making its prompt failed: {whence(error)}"
-            raise DataError(self._told(0, said)) from error
+            problem = f"making its prompt failed: {describe_cause(error)}"
+            raise DataError(self._locate_message(0, problem)) from error
         if self.has_choices and not isinstance(choices, list):
             raise DataError(
-                f"task {self.task_name!r}, document 0: doc_to_choice gave {choices!r}, not a list."
+                f"task {self.task_name!r}, document 0: doc_to_choice returned {choices!r}; it must "
+                "return a list."
+            )
+        unscored = not self.is_unchanged("process_results") or self.config.process_results
+        if (
+            self.OUTPUT_TYPE == "generate_until"
+            and choices is not None
+            and isinstance(target, str)
+            and not unscored
+        ):
+            raise DataError(
+                f"task {self.task_name!r}, document 0: doc_to_target is {target!r}, but a task "
+                "with doc_to_choice needs the index of a choice. Give the index, or set "
+                "`doc_to_choice: null`."
             )
         if isinstance(text, int) and choices is not None:
             self.multiple_input = len(choices)
@@ -129,6 +172,7 @@ class ConfigurableTask(Task):
 
     @property
     def has_choices(self) -> bool:
+        """Whether the task sets `doc_to_choice`."""
         return self.config.doc_to_choice is not None
 
     # -- documents ----------------------------------------------------------------------------
@@ -136,7 +180,12 @@ class ConfigurableTask(Task):
     def download(  # type: ignore[override]
         self, dataset_kwargs: Mapping[str, Any] | None = None, *args: Any, **kwargs: Any
     ) -> None:
-        """Load the data set, or call the task folder's own loader."""
+        """Loads the dataset into `self.dataset`, a mapping from split names to documents.
+
+        If the configuration has `custom_dataset`, that function loads it; it gets the task's
+        metadata and `dataset_kwargs` as keyword arguments. Other arguments are ignored. Raises
+        `DataError` if the dataset cannot be loaded.
+        """
         given = dict(dataset_kwargs or {})
         if callable(self.config.custom_dataset):
             self.dataset = self.config.custom_dataset(**(self.config.metadata or {}), **given)
@@ -150,38 +199,54 @@ class ConfigurableTask(Task):
 
     @property
     def _is_plain(self) -> bool:
-        """Whether no code but ours sees the splits. That of a class of its own may do anything
-        with them that `datasets` allows; a task file's only meets documents."""
+        """Whether this is a `ConfigurableTask` itself, not an instance of a subclass.
+
+        Code of a subclass may call any method of `datasets` on the splits, so it gets real
+        `datasets` objects. Others use lighter ones.
+        """
         return type(self) is ConfigurableTask
 
     def describe_data(self) -> dict[str, Any]:
+        """Returns the source of the dataset, and row count and hash of each split used so far."""
         used = [split for split in self.dataset if split in self._splits_used]
         return describe(self.dataset, self.data_origin, used)
 
     @property
     def _folder(self) -> Path | None:
-        """Where the task file lies; data files beside it are found from anywhere."""
+        """The folder of the task file, relative to which data files are found; None if inline."""
         return _folder_of(self.config.metadata)
 
     def has_training_docs(self) -> bool:
+        """Returns whether the task sets `training_split`."""
         return self.config.training_split is not None
 
     def has_validation_docs(self) -> bool:
+        """Returns whether the task sets `validation_split`."""
         return self.config.validation_split is not None
 
     def has_test_docs(self) -> bool:
+        """Returns whether the task sets `test_split`."""
         return self.config.test_split is not None
 
     def training_docs(self) -> Any:
+        """Returns the documents of `training_split` after `process_docs`; None if it is not set."""
         return self._docs_of(self.config.training_split, self.config.process_docs)
 
     def validation_docs(self) -> Any:
+        """Returns the documents of `validation_split` after `process_docs`; None if it is unset."""
         return self._docs_of(self.config.validation_split, self.config.process_docs)
 
     def test_docs(self) -> Any:
+        """Returns the documents of `test_split` after `process_docs`; None if it is not set."""
         return self._docs_of(self.config.test_split, self.config.process_docs)
 
     def fewshot_docs(self) -> Any:
+        """Returns the documents that few-shot examples are drawn from.
+
+        These are the documents of the few-shot split or, if none is set, `fewshot_config.samples`
+        (a list, or a function that returns one). Without either, they are those of
+        `Task.fewshot_docs`. Raises `ConfigError` if the samples are not a list.
+        """
         shots = self.fewshot_cfg
         if shots.split is not None:
             return self._docs_of(shots.split, shots.process_docs)
@@ -196,20 +261,28 @@ class ConfigurableTask(Task):
         return samples
 
     def _docs_of(self, split: str | None, process: Callable[..., Any] | None) -> Any:
-        """A split's documents, processed once however often they are asked for."""
+        """Returns a split's documents after `process`, a `process_docs` function or None.
+
+        The result is cached. Returns None if `split` is None. Raises `DataError` if the dataset has
+        no such split or it cannot be read.
+        """
         if split is None:
             return None
         key, raw = (split, id(process)), self._rows_of(split)
         if key not in self._split_docs or self._split_docs[key][0] is not raw:
-            made = process_split(raw, process)
-            # Kept with what they were made of, and by what: that may have been exchanged.
-            self._split_docs[key] = raw, process, made if self._is_plain else as_dataset(made)
+            docs = process_split(raw, process)
+            # `raw` reveals that the dataset was replaced; `process` keeps its id from being reused.
+            self._split_docs[key] = raw, process, docs if self._is_plain else as_dataset(docs)
         return self._split_docs[key][2]
 
     def _rows_of(self, split: str) -> Any:
+        """Returns a split's unprocessed rows, and records that the split was used.
+
+        Raises `DataError` if the dataset has no such split or it cannot be read.
+        """
         if split not in self.dataset:
             raise DataError(
-                f"task {self.task_name!r}: its data set {self.DATASET_PATH} has no split "
+                f"task {self.task_name!r}: its dataset {self.DATASET_PATH} has no split "
                 f"{split!r}.{suggestion(split, self.dataset)} "
                 f"It has: {', '.join(map(str, self.dataset))}."
             )
@@ -224,42 +297,76 @@ class ConfigurableTask(Task):
 
     @property
     def fewshot_cfg(self) -> FewshotConfig:
+        """The few-shot settings (`fewshot_config`), completed by the task's own fields."""
         return self.config.fewshot
 
     @property
     def sampler(self) -> ContextSampler:
-        """Draws the few-shot examples."""
-        return self._shots.sampler
+        """The sampler that draws the few-shot examples; created on first access."""
+        return self._fewshot_examples.sampler
 
     def set_fewshot_seed(self, seed: int | None = None) -> None:
+        """Sets the seed of the few-shot draws and restarts them; None for an unpredictable seed."""
         super().set_fewshot_seed(seed)
-        self._shots.seed(seed)
+        self._fewshot_examples.seed(seed)
 
     def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any:
+        """Returns the question of `doc`: text, or an index if the choices are alternative contexts.
+
+        `doc_to_text`, if given, replaces the task's own: a column name, a template, a function or
+        an index. Raises `ConfigError` if it is anything else.
+        """
         spec = doc_to_text if doc_to_text is not None else self.config.doc_to_text
         return fields.text_of(doc, spec, self.features, self.has_choices)
 
     def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
+        """Returns the gold answer of `doc`: text, the index of a choice, or a list of either.
+
+        `doc_to_target`, if given, replaces the task's own: a column name, a template, a function,
+        an index or a list. Raises `ConfigError` if it is anything else.
+        """
         spec = doc_to_target if doc_to_target is not None else self.config.doc_to_target
         return fields.target_of(doc, spec, self.features, self.has_choices)
 
     def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> Any:
+        """Returns the choices of `doc`, normally a list of strings.
+
+        `doc_to_choice`, if given, replaces the task's own: a column name, a template, a function, a
+        list or a mapping. Raises `ConfigError` if it is anything else, or if the task has none, and
+        `DataError` if a template does not render as a list.
+        """
         spec = doc_to_choice if doc_to_choice is not None else self.config.doc_to_choice
         return fields.choices_of(doc, spec, self.features)
 
     def doc_to_image(self, doc: Any, doc_to_image: Any = None) -> Any:
+        """Returns the images of `doc`; None if the task has none.
+
+        `doc_to_image`, if given, replaces the task's own: a column name, a template, a function or
+        a list of these.
+        """
         return fields.media_of(doc, doc_to_image or self.config.doc_to_image, self.features)
 
     def doc_to_audio(self, doc: Any, doc_to_audio: Any = None) -> Any:
+        """Returns the audio of `doc`; None if the task has none.
+
+        `doc_to_audio`, if given, replaces the task's own: a column name, a template, a function or
+        a list of these.
+        """
         return fields.media_of(doc, doc_to_audio or self.config.doc_to_audio, self.features)
 
     def doc_to_prefix(self, doc: Any) -> Any:
+        """Returns the text with which the answer begins (`gen_prefix`); None if there is none."""
         return fields.column_or_template(doc, self.config.gen_prefix)
 
     def should_decontaminate(self) -> bool:
+        """Returns whether the task sets `should_decontaminate`."""
         return self.config.should_decontaminate
 
     def doc_to_decontamination_query(self, doc: Any) -> Any:
+        """Returns the text to search for in training data; None without `should_decontaminate`.
+
+        If the task sets no `doc_to_decontamination_query`, it is the question.
+        """
         if not self.config.should_decontaminate:
             return None
         spec = self.config.doc_to_decontamination_query
@@ -277,20 +384,36 @@ class ConfigurableTask(Task):
         chat_template: Callable[..., str] | None = None,
         gen_prefix: str | None = None,
     ) -> str | list[str]:
-        """The prompt of one document, or one prompt a choice where the choices are the inputs."""
+        """Returns the prompt of one document: description, few-shot examples and question.
+
+        If the choices are alternative contexts (`multiple_input`), returns one prompt per choice.
+        For `loglikelihood_rolling` tasks, returns "".
+
+        Args:
+            doc: the document to evaluate.
+            num_fewshot: the number of few-shot examples before the question.
+            system_instruction: text before the task's description.
+            apply_chat_template: whether to format the prompt with `chat_template`, if that is
+                given.
+            fewshot_as_multiturn: whether each few-shot example is a user and an assistant turn of
+                the chat.
+            chat_template: a function from a list of chat messages to text.
+            gen_prefix: text that the model's answer begins with.
+        """
         if self.OUTPUT_TYPE == "loglikelihood_rolling":
-            return ""  # the text stands for itself
-        write: Callable[[list[Message]], str] = partial(
+            return ""  # the document's text is scored without a prompt
+        to_text: Callable[[list[Message]], str] = partial(
             render,
             chat_template=partial(chat_template, add_generation_prompt=not gen_prefix)
             if apply_chat_template and chat_template
             else None,
             multiturn=fewshot_as_multiturn,
         )
-        opening = self._opening(doc, system_instruction) + self._shots.turns(doc, num_fewshot)
+        opening = self._system_turn(doc, system_instruction)
+        opening += self._fewshot_examples.turns(doc, num_fewshot)
         if self.multiple_input:
             return [
-                write(
+                to_text(
                     [*opening, *question_and_answer(text, prefix=gen_prefix, target_delimiter="")]
                 )
                 for text in self.doc_to_choice(doc)
@@ -300,9 +423,10 @@ class ConfigurableTask(Task):
             prefix=gen_prefix,
             target_delimiter=self.config.target_delimiter,
         )
-        return write(opening + question)
+        return to_text(opening + question)
 
-    def _opening(self, doc: Any, system_instruction: str | None) -> list[Message]:
+    def _system_turn(self, doc: Any, system_instruction: str | None) -> list[Message]:
+        """Returns system instruction and description as one turn; an empty list without them."""
         description = fields.column_or_template(doc, self.config.description)
         system = join(system_instruction, description, self.config.fewshot_delimiter)
         return [Message("system", system)] if system else []
@@ -310,6 +434,18 @@ class ConfigurableTask(Task):
     # -- requests -----------------------------------------------------------------------------
 
     def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> list[Instance] | Instance:
+        """Returns the requests of one document: a list for multiple choice, otherwise a single one.
+
+        The list has one request per choice. If a metric needs `unconditional`, another one per
+        choice follows, without the question. Raises `DataError` if the target is not text, or if
+        the choices or the gold answer are invalid.
+
+        Args:
+            doc: the document.
+            ctx: the prompt that `fewshot_context` returned.
+            kwargs: `apply_chat_template` and `chat_template`, as in `fewshot_context`; the others
+                are passed on to each `Instance`.
+        """
         apply_chat_template = kwargs.pop("apply_chat_template", False)
         kwargs.pop("chat_template", None)
         media = self._media(doc)
@@ -321,45 +457,62 @@ class ConfigurableTask(Task):
             ]
         arguments: tuple[Any, ...]
         if self.OUTPUT_TYPE == "loglikelihood":
-            arguments = (ctx, asking.scored_text(self.doc_to_target(doc)))
+            arguments = (ctx, request_arguments.require_text(self.doc_to_target(doc)))
         elif self.OUTPUT_TYPE == "loglikelihood_rolling":
-            arguments = (asking.scored_text(self.doc_to_target(doc)),)
+            arguments = (request_arguments.require_text(self.doc_to_target(doc)),)
         else:
             arguments = (ctx, copy.deepcopy(self.config.generation_kwargs))
         return Instance(self.OUTPUT_TYPE or "generate_until", doc, arguments + media, 0, **kwargs)
 
     def _choice_pairs(self, doc: Any, ctx: Any, apply_chat_template: bool) -> list[tuple[str, str]]:
-        """Context and continuation of every choice of a document."""
-        offered = self.doc_to_choice(doc)
-        asking.check_choices(offered)
-        # Where nothing is scored, or by the task's own code, the gold answer may be anything.
+        """Returns `(context, continuation)` pairs for the choices of a document.
+
+        `ctx` is the prompt, or one prompt per choice if the choices are alternative contexts. If a
+        metric needs `unconditional`, one pair per choice with an empty context follows. With
+        `apply_chat_template`, continuations begin without the target delimiter, unless `gen_prefix`
+        ends in a character that is not whitespace. Raises `DataError` if there are no choices, one
+        of them is None, or the gold answer is invalid; see `check_gold`.
+        """
+        choices = self.doc_to_choice(doc)
+        request_arguments.check_choices(choices)
+        # Not checked if the task has its own scoring code, or scores nothing (`bypass`).
         if self.config.process_results is None and not self.scores_metric("bypass"):
-            asking.check_gold(self._stated_gold(doc), len(offered), self._gold_field)
+            request_arguments.check_gold(self._stated_gold(doc), len(choices), self._gold_field)
         delimiter, prefix = self.config.target_delimiter, self.config.gen_prefix
         if apply_chat_template and (not prefix or prefix[-1].isspace()):
             delimiter = ""
         unconditional = self.needs("unconditional")
         if self.multiple_input:
             target = self.doc_to_target(doc)
-            return asking.pairs_of_inputs(ctx, target, offered, delimiter, unconditional)
-        return asking.pairs_of_choices(ctx, offered, delimiter, unconditional)
+            return request_arguments.pairs_per_context(
+                ctx, target, choices, delimiter, unconditional
+            )
+        return request_arguments.pairs_per_choice(ctx, choices, delimiter, unconditional)
 
     @property
     def _gold_field(self) -> str:
-        """The field that gives the gold answer: where the choices are the inputs, doc_to_text."""
+        """The key that defines the gold answer; `doc_to_text` if the choices are contexts."""
         return "doc_to_text" if self.multiple_input else "doc_to_target"
 
     def _stated_gold(self, doc: Any) -> Any:
-        """The gold answer as the document gives it: a choice, or the number of one."""
+        """Returns the gold answer as written: the text or index of a choice, or a list of these."""
         return self.doc_to_text(doc) if self.multiple_input else self.doc_to_target(doc)
 
     def choices_and_gold(self, doc: Any) -> tuple[list[str], Any]:
-        """Returns a document's choices, and the index (or indices) of the right one."""
+        """Returns a document's choices and the index, or list of indices, of the gold one.
+
+        The index is `NOT_A_CHOICE` if the gold answer is not one of the choices. Raises `DataError`
+        if it is neither a text, an index nor a list of these.
+        """
         choices = self.doc_to_choice(doc)
         return choices, documents.gold_index(self._stated_gold(doc), choices)
 
     def _media(self, doc: Any) -> tuple[dict[str, Any], ...]:
-        """Pictures and sounds that go with the text."""
+        """Returns a document's images and audio as an additional request argument.
+
+        The result is `({"visual": images, "audio": audio},)` with the keys that the task uses, or
+        an empty tuple for a task without media.
+        """
         found = {}
         if self.config.doc_to_image:
             found["visual"] = self.doc_to_image(doc)
@@ -368,15 +521,21 @@ class ConfigurableTask(Task):
         return (found,) if found else ()
 
     def scores_metric(self, name: str) -> bool:
-        """Whether a metric is among those that the task is scored by."""
-        return self._metrics.wants(name)
+        """Returns whether `name` is a metric of any filter pipeline of the task."""
+        return self._metrics.includes(name)
 
     def needs(self, what: Need) -> bool:
+        """Returns whether a metric of the task needs `what`: "tokens" or "unconditional"."""
         return what in documents.needs_of(self._metrics.names)
 
     # -- scores -------------------------------------------------------------------------------
 
     def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
+        """Returns the metric values of one document, by metric name.
+
+        `results` are the filtered answers to its requests. If the task file sets `process_results`,
+        that function computes the values; otherwise they are those of the task's `metric_list`.
+        """
         if callable(self.config.process_results):
             scored: dict[str, Any] = self.config.process_results(doc, results)
             return scored
@@ -385,11 +544,22 @@ class ConfigurableTask(Task):
     def score_document(
         self, pipeline: str, doc: Any, answers: Any, tokens: Sequence[int] | None = None
     ) -> dict[str, Any]:
-        if not self._scores_by_itself:
-            return self._score(self._metrics.of(pipeline), doc, answers, tokens)
+        """Returns the metric values of one document under one filter pipeline, by metric name.
+
+        If the task has its own `process_results`, that computes the values; of these, a pipeline
+        with its own `metric_list` reports only the metrics in the list.
+
+        Args:
+            pipeline: the name of the filter pipeline.
+            doc: the document.
+            answers: the filtered answers to its requests, in order.
+            tokens: the lengths of its choices in tokens, or None if they were not counted.
+        """
+        if not self._has_custom_scoring:
+            return self._score(self._metrics.for_pipeline(pipeline), doc, answers, tokens)
         values = super().score_document(pipeline, doc, answers)
         own = self._metrics.own.get(pipeline)
-        return values if own is None else documents.only(own.metrics, values)
+        return values if own is None else documents.select_metrics(own.metrics, values)
 
     def _score(
         self,
@@ -398,7 +568,12 @@ class ConfigurableTask(Task):
         answers: Any,
         tokens: Sequence[int] | None = None,
     ) -> dict[str, Any]:
-        """One document's values; `tokens` are the lengths of its choices, where they are known."""
+        """Returns the values of `metrics` for one document, by metric name.
+
+        `answers` are the filtered answers to the document's requests. `tokens` are the lengths of
+        its choices in tokens, if known. A document whose gold answer is none of its choices is
+        counted in `gold_missing`.
+        """
         if self.OUTPUT_TYPE == "generate_until":
             answer = answers[0]
             gold = self._gold_text(doc, answer, "bypass" in metrics.metrics)
@@ -415,7 +590,11 @@ class ConfigurableTask(Task):
         return scorer.score_choice(metrics, answers, choices, gold, tokens)
 
     def _gold_text(self, doc: Any, answer: Any, unscored: bool) -> Any:
-        """The gold answer that a generated text is compared with, as text if the answer is."""
+        """Returns the gold answer that the generated `answer` is compared with.
+
+        It is the gold choice of a task with choices, a list if there are several targets, and
+        otherwise converted to the type of `answer`, unless the answer is a list or `unscored`.
+        """
         gold = self.doc_to_target(doc)
         if self.has_choices:
             return self.doc_to_choice(doc)[gold]
@@ -426,43 +605,62 @@ class ConfigurableTask(Task):
         return gold
 
     def score_documents(
-        self, pipeline: str, asked: Sequence[Sequence[Instance]]
+        self, pipeline: str, requests_by_doc: Sequence[Sequence[Instance]]
     ) -> dict[str, list[Any]] | None:
-        metrics = self._metrics.of(pipeline)
+        """Returns a list per metric, with one value per document; None to score them one by one.
+
+        It is None for generated text, if a metric is computed by a function of one answer, if the
+        task has its own `process_results` and, with a warning, if scoring all documents at once
+        fails. `requests_by_doc` holds the requests of each document, `pipeline` is the filter
+        pipeline whose answers are scored.
+        """
+        metrics = self._metrics.for_pipeline(pipeline)
         own_functions = any(metric.fn is not None for metric in metrics.metrics.values())
-        if self.OUTPUT_TYPE == "generate_until" or own_functions or self._scores_by_itself:
+        if self.OUTPUT_TYPE == "generate_until" or own_functions or self._has_custom_scoring:
             return None
-        docs = [requests[0].doc for requests in asked]
+        docs = [requests[0].doc for requests in requests_by_doc]
         try:
             if self.OUTPUT_TYPE == "loglikelihood":
-                return scorer.score_targets(metrics, asked, pipeline)
+                return scorer.score_targets(metrics, requests_by_doc, pipeline)
             if self.OUTPUT_TYPE == "loglikelihood_rolling":
-                texts = self._every("doc_to_target", docs)
+                texts = self._field_of_all("doc_to_target", docs)
                 words, sizes = map(self.count_words, texts), map(self.count_bytes, texts)
-                return scorer.score_texts(metrics, asked, pipeline, list(words), list(sizes))
+                return scorer.score_texts(
+                    metrics, requests_by_doc, pipeline, list(words), list(sizes)
+                )
             choices, golds = self._all_choices_and_golds(docs)
-            columns = scorer.score_choices(metrics, asked, pipeline, choices, golds)
-        except scorer.NotTogetherError as reason:
-            logger.warning("%s: scoring document by document: %s", self.task_name, reason)
+            columns = scorer.score_choices(metrics, requests_by_doc, pipeline, choices, golds)
+        except scorer.BatchScoringError as reason:
+            logger.warning(
+                "task %r: its documents cannot be scored all at once. They are scored one by one, "
+                "to find the document that is the cause: %s",
+                self.task_name,
+                reason,
+            )
             return None
         self._gold_missing += sum(map(documents.is_missing, golds))
         return columns
 
     def _all_choices_and_golds(self, docs: Sequence[Any]) -> tuple[list[list[str]], list[Any]]:
-        """`choices_and_gold` of many documents.
+        """Returns the choices of each document, and the index (or indices) of each gold answer.
 
-        Raises `NotTogetherError` where one of them cannot be read: scoring them one by one tells
-        which.
+        The index is `NOT_A_CHOICE` if the gold answer is not one of the choices. Raises
+        `BatchScoringError` if a field of a document cannot be computed, its choices are not a list,
+        or its gold answer is neither a text, an index nor a list of these.
         """
-        choices = self._every("doc_to_choice", docs)
-        stated = self._every(self._gold_field, docs)
+        choices = self._field_of_all("doc_to_choice", docs)
+        stated = self._field_of_all(self._gold_field, docs)
         try:
             return choices, list(map(documents.gold_index, stated, choices))
-        except (EvalError, TypeError, AttributeError) as error:  # choices that are no list
-            raise scorer.NotTogetherError(str(error)) from error
+        except (EvalError, TypeError, AttributeError) as error:  # some choices are not a list
+            raise scorer.BatchScoringError(str(error)) from error
 
-    def _every(self, field: str, docs: Sequence[Any]) -> list[Any]:
-        """A field of many documents; a column, the usual case, is read straight away."""
+    def _field_of_all(self, field: str, docs: Sequence[Any]) -> list[Any]:
+        """Returns the value of `field`, such as `doc_to_target`, for each document.
+
+        If the field is the name of a column, the usual case, the column is read directly. Raises
+        `BatchScoringError` if the value of a document cannot be computed.
+        """
         spec, unchanged = self.get_config(field), self.is_unchanged(field)
         expected: tuple[type[Exception], ...] = (EvalError, KeyError)
         if callable(spec) or not unchanged:
@@ -472,37 +670,56 @@ class ConfigurableTask(Task):
                 return [doc[spec] for doc in docs]
             return list(map(getattr(self, field), docs))
         except expected as error:
-            raise scorer.NotTogetherError(f"{field} failed: {whence(error)}") from error
+            raise scorer.BatchScoringError(f"{field} failed: {describe_cause(error)}") from error
 
     @property
-    def _scores_by_itself(self) -> bool:
-        """Whether the task file, a subclass or somebody's hand has its own `process_results`."""
+    def _has_custom_scoring(self) -> bool:
+        """Whether the task file, a subclass or the instance has its own `process_results`."""
         return callable(self.config.process_results) or not self.is_unchanged("process_results")
 
     def is_unchanged(self, method: str) -> bool:
-        """Whether a method is the one written here, not a subclass's or one set by hand."""
+        """Returns whether `method` is that of `ConfigurableTask`.
+
+        It is not if a subclass overrides it or if it was assigned on the instance.
+        """
         here = getattr(type(self), method) is getattr(ConfigurableTask, method)
         return here and method not in vars(self)
 
     def has_column(self, column: str) -> bool:
+        """Returns whether `column` is a column of the documents, or a template (contains `{`)."""
         return "{" in column or column in self.features
 
     def cluster_of(self, doc: Any, column: str) -> Any:
+        """Returns the cluster of a document: the value of its column, or of a template `column`."""
         return fields.column_or_template(doc, column)
 
     def override_metric(self, metric_name: str) -> None:
+        """Replaces all metrics of the task, and its `process_results`, by the metric `metric_name`.
+
+        Raises `UnknownNameError` if there is no such metric, and `ConfigError` if it does not fit
+        the output type.
+        """
         self.set_config("metric_list", [{"metric": metric_name}])
         self.set_config("process_results", None)
         self._metrics = TaskMetrics(choose_metrics(self.config))
-        if self._scores_by_itself:
+        if self._has_custom_scoring:
             super().override_metric(metric_name)
 
     def override_filters(self, pipelines: list[dict[str, Any]]) -> None:
+        """Replaces the filter pipelines by `pipelines`, written like `filter_list` in a task file.
+
+        Pipelines with a `metric_list` report those metrics, the others those of the task.
+        """
         super().override_filters(pipelines)
         self._choose_metrics()
 
     def override_metrics(self, names: Sequence[str]) -> None:
-        """Those of the task with the settings it gives them, others with their defaults."""
+        """Replaces the task's metrics by those in `names`, for all filter pipelines.
+
+        Metrics that the task already has keep their settings; others get their defaults. Raises
+        `UnknownNameError` if there is no such metric, and `ConfigError` if it does not fit the
+        output type.
+        """
         pipelines = self._config.filter_list or []
         lists = [self._config.metric_list, *(p.get("metric_list") for p in pipelines)]
         own = {_metric_name(entry): entry for entries in lists for entry in entries or ()}
@@ -513,12 +730,19 @@ class ConfigurableTask(Task):
         self._choose_metrics()
 
     def _choose_metrics(self) -> None:
+        """Looks up the metrics of every filter pipeline.
+
+        Raises `UnknownNameError` if one is unknown, and `ConfigError` if one does not fit the
+        output type.
+        """
         self._metrics = choose_for_pipelines(self.config, [p.name for p in self._filters])
 
     def aggregation(self) -> dict[str, Callable[..., Any]]:
+        """Returns the aggregation of every value that any filter pipeline reports, by name."""
         return self._metrics.aggregations
 
     def higher_is_better(self) -> dict[str, bool]:
+        """Returns whether higher is better, for every reported value by name; None if unknown."""
         return self._metrics.higher_is_better
 
     def __repr__(self) -> str:
@@ -533,5 +757,9 @@ def _metric_name(entry: Mapping[str, Any]) -> Any:
 
 
 def _folder_of(metadata: Any) -> Path | None:
+    """Returns the folder of the task file, from the `config_source` in the task's metadata.
+
+    None if there is no `config_source` or it is "inline".
+    """
     source = metadata.get("config_source") if isinstance(metadata, Mapping) else None
     return Path(source).parent if source and source != "inline" else None

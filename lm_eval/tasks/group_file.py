@@ -1,4 +1,4 @@
-"""A group as its file writes it: its members and where each stands, before anything is built."""
+"""A group's configuration as written in its file, before its members are built."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ from typing import Any
 from lm_eval.config.functions import resolve_functions
 from lm_eval.config.group import GroupConfig
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
-from lm_eval.errors import ConfigError, EvalError, UnknownNameError, located, suggestion
+from lm_eval.errors import ConfigError, EvalError, UnknownNameError, suggestion, with_location
 from lm_eval.tasks import packs
-from lm_eval.tasks.index import Entry, Index, Kind, file_of, offer_as_package
+from lm_eval.tasks.index import Entry, Index, Kind, file_of, make_importable
 
 GROUP_FIELDS = {f.name for f in fields(GroupConfig)}
-#: What parts a group from its member.
-PATH_MARK = "::"
+#: Separates a group's name from its member's, as in `mmlu::mmlu_anatomy`.
+MEMBER_SEPARATOR = "::"
+#: What to do about a member that is not found.
+ELSEWHERE = "If it is in another folder, add that folder with its own --include_path."
 
 
 @dataclass
 class GroupFile:
-    """A group's configuration, wherever it stands, and the groups it was reached through."""
+    """The configuration of a group, from its own file or written inline in another group's.
+
+    `values` are the group's keys, `file` is the file that contains them. `chain` holds the names
+    of the groups that lead to this one, itself last. `defaults` are the keys that apply to every
+    task below the group.
+    """
 
     name: str
     file: YamlFile
@@ -31,18 +38,29 @@ class GroupFile:
 
     @classmethod
     def load(cls, entry: Entry, chain: tuple[str, ...] = ()) -> GroupFile:
+        """Returns the group that `entry` describes, with its `!function` references resolved.
+
+        This runs code from its folder. `chain` holds the names of the groups that contain it, the
+        outermost first. Raises `ConfigError` if the file is invalid or a reference cannot be
+        resolved.
+        """
         file = file_of(entry)
-        trust(file)
+        prepare_pack(file)
         try:
             return cls._of(entry.name, file, resolve_functions(file.values), chain)
         except EvalError as error:
-            raise located(error, file.path if entry.path else None) from error
+            raise with_location(error, file.path if entry.path else None) from error
 
     @classmethod
     def _of(
         cls, name: str, file: YamlFile, values: dict[str, Any], chain: tuple[str, ...]
     ) -> GroupFile:
-        """Keys that are not the group's own are for every task below it, and so is `include`."""
+        """Returns the group `name`, with `defaults` for its tasks.
+
+        The defaults are the keys in `values` that are not fields of a group, over those of
+        `include`, a mapping or a file. `chain` holds the names of the groups that contain the
+        group.
+        """
         included = values.get("include") or {}
         if isinstance(included, str):
             included = resolve_functions(load_yaml_file(file.path.parent / included).values)
@@ -50,25 +68,40 @@ class GroupFile:
         return cls(name, file, values, (*chain, name), {**included, **own})
 
     def inline(self, member: Mapping[str, Any]) -> GroupFile:
-        """A group written out inside this one."""
-        name = f"{self.name}{PATH_MARK}{member['group']}"
+        """Returns the group that `member`, an entry of this group's member list, defines.
+
+        `member` is a mapping with the key `group`. The name of the new group is that of this group,
+        `::` and the value of `group`; its file is that of this group.
+        """
+        name = f"{self.name}{MEMBER_SEPARATOR}{member['group']}"
         return self._of(name, self.file, dict(member), self.chain)
 
     @property
     def path(self) -> Path:
+        """The file that contains the group."""
         return self.file.path
 
     @property
     def members(self) -> list[Any]:
+        """The members as written under the key `task`, always as a list: names or mappings."""
         members = self.values.get("task") or []
         return [members] if isinstance(members, (str, Mapping)) else list(members)
 
     def where(self, number: int) -> str:
-        """The line of a member."""
+        """Returns `file:line` of the member at position `number`, counted from 0, for messages.
+
+        For a group inside another group, it is the line of the key `task` in the file. If the line
+        is not known, it is only the file.
+        """
         return self.file.where(f"task[{number}]" if len(self.chain) == 1 else "task")
 
     def member(self, name: str, index: Index) -> tuple[int, Mapping[str, Any]]:
-        """The member called `name`, or a task of a tag among the members."""
+        """Returns the position, counted from 0, and the configuration of the member called `name`.
+
+        The configuration is a mapping with the key `task` or `group`, and overrides if there are
+        any. `name` may also be a task that a tag among the members contains; the tag is looked up
+        in `index`. Raises `UnknownNameError` if the group has no member of that name.
+        """
         names = []
         for number, member in enumerate(self.members):
             spec = {"task": member} if isinstance(member, str) else member
@@ -84,17 +117,26 @@ class GroupFile:
             f"{suggestion(name, names)} It has: {', '.join(names)}."
         )
 
-    def refuse_circle(self, entry: Entry, number: int) -> None:
+    def check_cycle(self, entry: Entry, number: int) -> None:
+        """Raises `ConfigError` if `entry`, a member of this group, is this group or contains it.
+
+        `number` is the position of the member, counted from 0, for the error message.
+        """
         if entry.name in self.chain:
             chain = " -> ".join([*self.chain[self.chain.index(entry.name) :], entry.name])
             raise ConfigError(
-                f"{self.where(number)}: groups hold one another in a circle: {chain}."
+                f"{self.where(number)}: these groups contain each other in a cycle: {chain}. "
+                "Remove one of them from the other's members."
             )
 
 
-def trust(file: YamlFile) -> None:
-    """Before code of a pack runs, its files are checked, and its neighbours can be imported."""
+def prepare_pack(file: YamlFile) -> None:
+    """Prepares the pack that `file` belongs to before its code runs; does nothing without a pack.
+
+    Raises `ConfigError` if the pack's files changed after it was added. Makes the folders of the
+    pack importable as `lm_eval.tasks.<folder>`.
+    """
     pack = packs.pack_of(file.path)
     if pack is not None:
-        packs.trust(pack, {file.path, *(source.file for source in file.sources.values())})
-        offer_as_package(pack.tasks, last=True)
+        packs.verify(pack, {file.path, *(source.file for source in file.sources.values())})
+        make_importable(pack.tasks, last=True)

@@ -1,4 +1,4 @@
-"""Find every task, group and tag by name, without running any code from their folders."""
+"""The index of all tasks, groups and tags by name, built without running code of task folders."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _IGNORED_FOLDERS = {"__pycache__", ".ipynb_checkpoints"}
 
 
 class Kind(Enum):
+    """What a name in the index denotes; a Python task is one whose file has the key `class`."""
+
     TASK = "task"
     PY_TASK = "python task"
     GROUP = "group"
@@ -31,11 +33,12 @@ class Kind(Enum):
 
 @dataclass
 class Entry:
-    """What a name stands for: a YAML file, or for a tag the tasks that carry it.
+    """What a name in the index denotes.
 
-    A task's or group's `tags` are those it carries itself. `cfg` holds a configuration that was
-    given as a dictionary and has no file. `rivals` are files that claim the name too, in vain.
-    `output_type` is what the file says of it, if anything.
+    `path` is the YAML file of a task or group. A task or group that was given as a dictionary
+    has that in `cfg` instead. `tags` are the tags of a task or group; for a tag, they are the
+    names of its tasks. `duplicates` are other files below the same root folder that define
+    the same name; they are ignored. `output_type` is None if the file does not set it.
     """
 
     name: str
@@ -43,7 +46,7 @@ class Entry:
     path: str | None = None
     cfg: dict[str, Any] | None = None
     tags: set[str] = field(default_factory=set)
-    rivals: list[str] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
     output_type: str | None = None
 
 
@@ -51,31 +54,49 @@ Index = dict[str, Entry]
 
 
 def file_of(entry: Entry) -> YamlFile:
-    """What an entry stands for, as its file or the dictionary it was given as says it."""
+    """Returns the configuration of a task or group, read from its file or its dictionary.
+
+    Files that it includes are merged, but `!function` references are not resolved. A dictionary
+    gets the path `inline` and has no line numbers. Raises `ConfigError` if a file cannot be read.
+    """
     if entry.path is not None:
         return load_yaml_file(entry.path)
     return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
 
 
 def build_index(roots: Iterable[Path]) -> Index:
-    """All names under some folders; a later folder's names win, and that is said aloud."""
+    """Returns all tasks, groups and tags below the folders `roots`, by name.
+
+    If several folders define a name, the last one wins, and a warning is logged. Within one folder,
+    the file that comes first in alphabetical order wins. Raises `ConfigError` if a folder does not
+    exist.
+    """
     index: Index = {}
     for root in roots:
         if not root.is_dir():
-            raise ConfigError(f"include_path: there is no folder {root}.")
+            raise ConfigError(
+                f"include_path: there is no folder {root}. Give the path of a folder of task files."
+            )
         for name, entry in _index_folder(root).items():
             if name in index and (entry.path, entry.tags) != (index[name].path, index[name].tags):
-                ours = entry.path or f"a tag in {root}"
-                taken = index[name].path or "a tag in a folder before it"
-                logger.warning("%s from %s replaces the one from %s.", name, ours, taken)
+                new = entry.path or f"a tag in {root}"
+                old = index[name].path or "a tag in a folder before it"
+                logger.warning(
+                    "the task, group or tag %s from %s replaces the one from %s; rename one of "
+                    "them to keep both.",
+                    name,
+                    new,
+                    old,
+                )
             index[name] = entry
     return index
 
 
-def offer_as_package(folder: Path, last: bool = False) -> None:
-    """Let code in a task folder import its neighbours as `lm_eval.tasks.<folder>`.
+def make_importable(folder: Path, last: bool = False) -> None:
+    """Makes the subfolders of `folder` importable as `lm_eval.tasks.<subfolder>`.
 
-    Its own come before ours of the same name, as its tasks do; or `last`, as a pack's do.
+    They take precedence over bundled benchmarks of the same name, or with `last`, the bundled
+    ones do.
     """
     search = sys.modules[str(__package__)].__path__
     if str(folder) not in search:
@@ -83,7 +104,11 @@ def offer_as_package(folder: Path, last: bool = False) -> None:
 
 
 def kind_of(values: Scan | dict[str, Any]) -> Kind | None:
-    """What a configuration defines; None where it is only a part for others to include."""
+    """Returns what a configuration defines, judging by its keys.
+
+    It is a Python task if it has the key `class`, else a group if it has `group`, else a task if it
+    has `task`. None if it has none of these, because it is only meant to be included by others.
+    """
     if isinstance(values, dict):
         values = Scan(
             has_class="class" in values, has_group="group" in values, has_task="task" in values
@@ -96,40 +121,53 @@ def kind_of(values: Scan | dict[str, Any]) -> Kind | None:
 
 
 def _index_folder(root: Path) -> Index:
-    """The names of one folder: as stored, if no file has changed since; else read anew."""
+    """Returns the index of one folder.
+
+    It comes from the on-disk cache if no file has changed; otherwise changed files are read again
+    and the cache is updated. Logs a warning for each file that is not valid YAML.
+    """
     states = _yaml_files(str(root))
     stored = index_store.load_names(root, states, _state)
     if stored is not None:
         names, unreadable = stored
         index = {
-            name: Entry(name, Kind(kind), path, None, set(tags), rivals, output_type)
-            for name, kind, path, tags, rivals, output_type in names
+            name: Entry(name, Kind(kind), path, None, set(tags), duplicates, output_type)
+            for name, kind, path, tags, duplicates, output_type in names
         }
-        return _told(index, unreadable)
+        _warn_unreadable(unreadable)
+        return index
     scans = _Scans(index_store.load_scans(root), states)
     index = _read_names(sorted(states), scans)
     unreadable = sorted(path for path in states if scans.found.get(path) is None)
     names = [
-        (e.name, e.kind.value, e.path, sorted(e.tags), e.rivals, e.output_type)
+        (e.name, e.kind.value, e.path, sorted(e.tags), e.duplicates, e.output_type)
         for e in index.values()
     ]
     index_store.save(root, scans.states, scans.found, names, unreadable)
-    return _told(index, unreadable)
-
-
-def _told(index: Index, unreadable: list[str]) -> Index:
-    """A file that cannot be read has no name to ask for, so its author is told at once."""
-    for path in unreadable:
-        logger.warning(
-            "%s cannot be read as YAML and is passed over; `lm-eval validate %s` says why.",
-            path,
-            path,
-        )
+    _warn_unreadable(unreadable)
     return index
 
 
+def _warn_unreadable(paths: list[str]) -> None:
+    """Logs a warning for each file that is not valid YAML.
+
+    This cannot wait until the task is used, because the file's task name is not known.
+    """
+    for path in paths:
+        logger.warning(
+            "%s cannot be read as YAML and is ignored; `lm-eval validate %s` shows the error.",
+            path,
+            path,
+        )
+
+
 def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
-    """Of two files with one name, the first by path has it."""
+    """Returns the tasks, groups and tags that the files `paths` define, by name.
+
+    If two files define the same name, the first in `paths` gets it; the other is added to its
+    `duplicates`, and a message is logged. Files that define no task or group are skipped. `scans`
+    reads the keys of the files.
+    """
     index: Index = {}
     for path in paths:
         found = scans.merged(path)
@@ -138,10 +176,16 @@ def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
         if kind is None or name is None:
             continue
         if name in index:
-            taken = index[name].path or "a tag of that name"
+            user = index[name].path or "a tag of that name"
             level = logging.DEBUG if kind is Kind.GROUP else logging.WARNING
-            logger.log(level, "%s: the name %r is taken already, by %s.", path, name, taken)
-            index[name].rivals.append(path)
+            logger.log(
+                level,
+                "%s is ignored: the name %r is already used by %s; choose another name.",
+                path,
+                name,
+                user,
+            )
+            index[name].duplicates.append(path)
             continue
         tags = found.tags or ()
         index[name] = Entry(name, kind, path, tags=set(tags), output_type=found.output_type)
@@ -152,7 +196,11 @@ def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
 
 
 class _Scans:
-    """The listed keys of every file: as stored where the file has not changed since."""
+    """The indexed keys of every file, read from the cache where the file has not changed.
+
+    `found` holds the keys of each file read so far, None if it is not valid YAML. `states` holds
+    the modification time and size of each file.
+    """
 
     def __init__(self, stored: index_store.Scans, states: dict[str, State]) -> None:
         self._stored = stored
@@ -161,7 +209,11 @@ class _Scans:
         self._merged: dict[str, Scan] = {}
 
     def _own(self, path: str) -> Scan:
-        """A file's own keys; an included one may lie outside the folder or end differently."""
+        """Returns the keys of a file without those of the files it includes.
+
+        An empty `Scan` if the file is missing or not valid YAML. `path` may be outside the indexed
+        folder or have another extension, if it is included.
+        """
         if path not in self.found:
             state = self.states.get(path) or _state(path)
             self.states[path] = state
@@ -171,7 +223,11 @@ class _Scans:
         return self.found[path] or Scan()
 
     def merged(self, path: str, including: tuple[str, ...] = ()) -> Scan:
-        """A file's keys over those of the files it includes."""
+        """Returns the keys of a file, merged over those of the files it includes.
+
+        Of several included files, the last wins. `including` are the files that lead to this one;
+        in a cycle, a file's own keys are returned.
+        """
         if path in self._merged:
             return self._merged[path]
         own = self._own(path)
@@ -180,13 +236,16 @@ class _Scans:
         merged = Scan()
         for name in own.includes:
             target = os.path.normpath(os.path.join(os.path.dirname(path), name))
-            merged = _over(self.merged(target, (*including, path)), merged)
-        self._merged[path] = merged = _over(own, merged)
+            merged = _merge(self.merged(target, (*including, path)), merged)
+        self._merged[path] = merged = _merge(own, merged)
         return merged
 
 
-def _over(upper: Scan, lower: Scan) -> Scan:
-    """Two files' keys as one: the upper's where it has them."""
+def _merge(upper: Scan, lower: Scan) -> Scan:
+    """Returns the keys of a file and of one that it includes, combined.
+
+    `upper` is the including file: its keys override those of `lower`. The result has no `includes`.
+    """
     return Scan(
         task=upper.task if upper.has_task else lower.task,
         group=upper.group if upper.has_group else lower.group,
@@ -199,7 +258,7 @@ def _over(upper: Scan, lower: Scan) -> Scan:
 
 
 def _state(path: str) -> State:
-    """A file's time and size, by which a change is noticed; zeros where there is no file."""
+    """Returns a file's modification time (ns) and size, or zeros if there is no file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -208,7 +267,11 @@ def _state(path: str) -> State:
 
 
 def _yaml_files(root: str) -> dict[str, State]:
-    """Every `.yaml` file below a folder, with its state."""
+    """Returns every `.yaml` file below a folder, by path, with its modification time (ns) and size.
+
+    Links to folders are followed, but only once per target. `__pycache__` and `.ipynb_checkpoints`
+    are skipped.
+    """
     found: dict[str, State] = {}
     waiting, seen = [root], set()
     while waiting:
@@ -219,7 +282,7 @@ def _yaml_files(root: str) -> dict[str, State]:
                         status = entry.stat()
                         found[entry.path] = (status.st_mtime_ns, status.st_size)
                 elif entry.name not in _IGNORED_FOLDERS and entry.is_dir():
-                    if entry.is_symlink():  # followed once, so that a loop ends
+                    if entry.is_symlink():  # followed only once, because it may form a loop
                         real = os.path.realpath(entry.path)
                         if real in seen:
                             continue

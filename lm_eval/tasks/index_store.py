@@ -1,7 +1,9 @@
-"""Keep the index between runs, two files a task folder: the names, and what each file holds.
+"""On-disk cache of the task index.
 
-The store only saves time. A missing, truncated, foreign or unwritable one is passed over in
-silence, and nothing in it is believed before the times and sizes of all its files were compared.
+For each task folder there are two JSON files: one with the index itself, one with the indexed keys
+of every task file. The cache only saves time: if it is missing, damaged, written by another version
+or not writable, it is silently ignored. It is valid only for files whose modification time and
+size are unchanged.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lm_eval.folders import cache_folder
 from lm_eval.tasks.scan import Scan
 
-#: A file's time (ns) and size.
+#: A file's modification time (ns) and size.
 State = tuple[int, int]
-#: What a file held when it was in that state; None where it was not YAML.
+#: By path: a file's state when it was read, and its indexed keys; None if it was not valid YAML.
 Scans = dict[str, tuple[State, Scan | None]]
-#: Name, kind, path, tags, rivals and output type of an entry.
+#: An entry of the index as stored: its name, kind, path, tags, duplicates and output type.
 Name = tuple[str, str, str | None, list[str], list[str], str | None]
 
 _FORMAT = "lm_eval task index 3"
@@ -30,9 +33,11 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError)
 def load_names(
     root: Path, states: Mapping[str, State], state_of: Callable[[str], State]
 ) -> tuple[list[Name], list[str]] | None:
-    """A folder's names and its unreadable files, if every file is as it was and none has come.
+    """Returns a folder's index entries and its files that are not valid YAML, from the cache.
 
-    Files included from elsewhere are not among `states`; they are looked at one by one.
+    None if the cache is missing, damaged or outdated. `states` are the current states of the
+    `.yaml` files below `root`. `state_of` returns the state of one file; it is called for included
+    files that are not among `states`.
     """
     try:
         stored = _read(root, "names")
@@ -45,7 +50,10 @@ def load_names(
 
 
 def load_scans(root: Path) -> Scans:
-    """What each file held, so that only changed ones are read again."""
+    """Returns the cached keys of each file below `root`, so that only changed files are read.
+
+    Empty if there is no usable cache.
+    """
     try:
         return {
             path: ((time, size), None if scan is None else _unpack(scan))
@@ -62,7 +70,11 @@ def save(
     names: list[Name],
     unreadable: list[str],
 ) -> None:
-    """Write both files, or neither half of one."""
+    """Writes the two cache files of the folder `root`; each is replaced atomically.
+
+    Errors are ignored. `states` and `found` hold the state and the indexed keys of every file that
+    was read, `names` the index entries, `unreadable` the files that are not valid YAML.
+    """
     inside = f"{root}{os.sep}"
     elsewhere = [p for p in states if not (p.startswith(inside) and p.endswith(".yaml"))]
     files = [[path, *states[path], scan] for path, scan in found.items()]
@@ -78,19 +90,28 @@ def save(
 
 
 def _fingerprint(states: Mapping[str, State]) -> str:
+    """Returns a hash of the paths, modification times and sizes of all files."""
     lines = sorted(f"{path} {time} {size}" for path, (time, size) in states.items())
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _read(root: Path, part: str) -> dict[str, Any]:
+    """Returns the content of one cache file of the folder `root`; `part` is "names" or "files".
+
+    Raises `OSError` if it cannot be read, and `ValueError` or `KeyError` if it is damaged, has
+    another format or belongs to another folder.
+    """
     stored: dict[str, Any] = json.loads(_file(root, part).read_bytes())
     if stored["format"] != _FORMAT or stored["root"] != str(root):
-        raise ValueError("written by something else")
+        raise ValueError("the cache file has another format or belongs to another folder")
     return stored
 
 
 def _write(root: Path, part: str, content: dict[str, Any]) -> None:
-    """Write beside, then rename: whoever reads meanwhile sees the old file or the new one."""
+    """Replaces one cache file of the folder `root` atomically; `part` is "names" or "files".
+
+    Readers see the old or the new file. Errors are ignored.
+    """
     target, temporary = _file(root, part), ""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -108,16 +129,8 @@ def _file(root: Path, part: str) -> Path:
     return cache_folder() / f"index-{digest}-{part}.json"
 
 
-def cache_folder() -> Path:
-    """`$LMEVAL_CACHE_DIR`, or `lm_eval` in the user's cache folder."""
-    own = os.environ.get("LMEVAL_CACHE_DIR")
-    if own:
-        return Path(own).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "lm_eval"
-
-
 def _unpack(fields: list[Any]) -> Scan:
+    """Returns a `Scan` from its JSON form, in which tuples have become lists."""
     scan = Scan(*fields)
     return scan._replace(
         tags=None if scan.tags is None else tuple(scan.tags), includes=tuple(scan.includes)

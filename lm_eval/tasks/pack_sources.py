@@ -1,6 +1,7 @@
-"""Where packs come from: fetch a package, a repository, an archive or a folder, and run none of it.
+"""Fetches the task files of a pack from PyPI, a Git repository, an archive or a folder.
 
-What is fetched is unpacked into a folder of its own, which is gone when the pack is copied.
+Nothing that is fetched is run. Files are unpacked into a temporary folder, which is deleted after
+the pack has been copied from it.
 """
 
 from __future__ import annotations
@@ -20,41 +21,51 @@ from pathlib import Path
 from lm_eval.errors import ConfigError
 
 _KINDS = "pypi:PACKAGE==VERSION, git+URL@COMMIT, a folder or an archive"
-#: Where task folders lie in what people publish, the likeliest first.
+#: Where published packages and repositories keep their task folders, the most likely place first.
 _PLACES = ("lm_eval/tasks", "src/lm_eval/tasks", "tasks", "")
-#: Task files are text; what is larger than all of this is something else.
+#: The largest total size of a pack in bytes. Task files are text, so more is a mistake.
 LARGEST = 2**30
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.\-]*\s*([=<>~!].*)?")
-#: Archives, by how their names end.
+#: The endings of archives and repositories that are not part of a pack's name.
 _ENDINGS = re.compile(r"\.(git|zip|whl|tgz|tbz|txz|tar(\.\w+)?)$")
 
 
 @contextmanager
-def fetched(source: str) -> Iterator[tuple[Path, str | None]]:
-    """The folder of task files in a source, and its version where it has one."""
+def fetch_source(source: str) -> Iterator[tuple[Path, str | None]]:
+    """Context manager that fetches `source` and yields its folder of task files and its version.
+
+    The version is that of a package, the commit of a repository, or None. The folder exists only
+    inside the `with` block, unless `source` is itself a local folder. Raises `ConfigError` if
+    `source` cannot be fetched or contains no task files.
+    """
     with tempfile.TemporaryDirectory(prefix="lm_eval_pack_") as scratch:
         folder, local = Path(scratch), Path(source).expanduser()
         if source.startswith("pypi:"):
             wheel = _download(source, folder)
-            yield _task_root(_unpacked(wheel, folder / "files"), source), wheel.name.split("-")[1]
+            yield _task_root(_unpack(wheel, folder / "files"), source), wheel.name.split("-")[1]
         elif source.startswith("git+"):
-            clone, commit = _cloned(source, folder / "files")
-            _refuse_ways_out(clone)
+            clone, commit = _clone(source, folder / "files")
+            _check_links(clone)
             yield _task_root(clone, source), commit
         elif local.is_dir():
             yield _task_root(local, source), None
         elif local.is_file():
-            yield _task_root(_unpacked(local, folder / "files"), source), None
+            yield _task_root(_unpack(local, folder / "files"), source), None
         else:
             raise ConfigError(
-                f"{source}: is no pack: there is no such file or folder. Give {_KINDS}."
+                f"{source}: not a pack: there is no such file or folder. Give {_KINDS}."
             )
 
 
-def name_of(source: str) -> str:
-    """`pypi:lm-eval==0.4.13` is lm-eval, `git+https://host/tasks.git@abc` is tasks."""
+def default_name(source: str) -> str:
+    """Returns the default name of the pack from `source`.
+
+    It is `lm-eval` for `pypi:lm-eval==0.4.13`, and `tasks` for `git+https://host/tasks.git@abc`.
+    For a folder or an archive, it is its name, without the ending of an archive. Raises
+    `ConfigError` if `source` is empty or malformed.
+    """
     if not source.strip():
-        raise ConfigError(f"name a source: {_KINDS}.")
+        raise ConfigError(f"the source of the pack is empty. Give {_KINDS}.")
     if source.startswith("pypi:"):
         return re.split(r"[=<>~! ]", _requirement(source))[0]
     if source.startswith("git+"):
@@ -64,8 +75,8 @@ def name_of(source: str) -> str:
     return _ENDINGS.sub("", last)
 
 
-def lasting(source: str) -> str:
-    """A source as it is found again later, from wherever the command is given."""
+def absolute_source(source: str) -> str:
+    """Returns `source` with a local path made absolute, so that it is valid in any folder."""
     if source.startswith(("pypi:", "git+")):
         return source
     return str(Path(source).expanduser().resolve())
@@ -75,16 +86,18 @@ def lasting(source: str) -> str:
 
 
 def _requirement(source: str) -> str:
+    """Returns `source` without `pypi:`; raises `ConfigError` if the rest is no requirement."""
     requirement = source.removeprefix("pypi:").strip()
     if not _REQUIREMENT.fullmatch(requirement):
-        raise ConfigError(f"{source}: name a package, as pypi:PACKAGE==VERSION.")
+        raise ConfigError(f"{source}: not a valid package; write it as pypi:PACKAGE==VERSION.")
     return requirement
 
 
 def _download(source: str, folder: Path) -> Path:
-    """A package's wheel, without what it depends on.
+    """Downloads a package's wheel, without its dependencies, into `folder`; returns its path.
 
-    Only a wheel will do: to look into a source archive, pip runs the code that builds it.
+    Source archives are not accepted, because pip runs their build code even to download them.
+    Raises `ConfigError` if the download fails.
     """
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     _run(
@@ -94,24 +107,30 @@ def _download(source: str, folder: Path) -> Path:
     )
     found = list(folder.glob("*.whl"))
     if not found:
-        raise ConfigError(f"{source}: nothing was downloaded.")
+        raise ConfigError(
+            f"{source}: pip downloaded no wheel for this package. Give a repository, a folder or "
+            "an archive instead."
+        )
     return found[0]
 
 
-def _run(command: list[str], folder: Path, failing: str) -> str:
-    """What a program prints; where it fails, its last word as the reason."""
+def _run(command: list[str], folder: Path, failure: str) -> str:
+    """Runs `command` in `folder` and returns what it prints to standard output.
+
+    Raises `ConfigError` if it fails: `failure`, followed by the last line of its error output.
+    """
     quiet = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "PIP_NO_INPUT": "1", "LC_ALL": "C"}
     try:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, check=False, env=quiet
         )
     except OSError as error:
-        raise ConfigError(f"{failing}: {command[0]} cannot be started.") from error
+        raise ConfigError(f"{failure}: the program {command[0]} cannot be started.") from error
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.splitlines()]
         lines = [line for line in lines if line and not line.startswith(("WARNING", "[notice]"))]
-        reason = re.sub(r"^(ERROR|fatal|error):\s*", "", (lines or ["it says nothing more"])[-1])
-        raise ConfigError(f"{failing}: {reason.rstrip('.')}.")
+        reason = re.sub(r"^(ERROR|fatal|error):\s*", "", (lines or ["no reason was given"])[-1])
+        raise ConfigError(f"{failure}: {reason.rstrip('.')}.")
     return done.stdout.strip()
 
 
@@ -119,17 +138,26 @@ def _run(command: list[str], folder: Path, failing: str) -> str:
 
 
 def _address(source: str) -> tuple[str, str]:
-    """URL and commit; what follows an `@` is a commit only at the end of the path."""
+    """Returns the URL and the commit of `git+URL@COMMIT`; the commit is empty if there is none.
+
+    An `@` before the last `/` is part of the URL, as in `git+ssh://git@host/tasks`. Raises
+    `ConfigError` if the URL is empty, or if URL or commit begins with `-`.
+    """
     address = source.removeprefix("git+")
     url, mark, commit = address.rpartition("@")
     if not mark or "/" not in url or "/" in commit:
         url, commit = address, ""
     if not url or url.startswith("-") or commit.startswith("-"):
-        raise ConfigError(f"{source}: name a repository, as git+URL@COMMIT.")
+        raise ConfigError(f"{source}: not a valid repository; write it as git+URL@COMMIT.")
     return url, commit
 
 
-def _cloned(source: str, target: Path) -> tuple[Path, str]:
+def _clone(source: str, target: Path) -> tuple[Path, str]:
+    """Clones a repository into `target`; returns `target` and the hash of the commit.
+
+    Without a commit in `source`, the newest one of the default branch is taken. Raises
+    `ConfigError` if `git` fails.
+    """
     url, commit = _address(source)
     clone = ["git", "clone", "--quiet", "--no-checkout", "--", url, str(target)]
     _run(clone, target.parent, f"{source}: cannot be cloned")
@@ -138,45 +166,59 @@ def _cloned(source: str, target: Path) -> tuple[Path, str]:
     return target, _run(["git", "rev-parse", "HEAD"], target, source)
 
 
-def _refuse_ways_out(clone: Path) -> None:
-    """A repository may hold links; none may lead to other files of this machine."""
+def _check_links(clone: Path) -> None:
+    """Raises `ConfigError` if a symbolic link in a repository points outside of it.
+
+    The link's target would otherwise be copied from this machine into the pack.
+    """
     for path in task_files(clone):
         if path.is_symlink() and not path.resolve().is_relative_to(clone.resolve()):
             raise ConfigError(
-                f"{path.relative_to(clone)} is a link that leads out of the repository. Nothing "
-                "was added."
+                f"{path.relative_to(clone)} is a symbolic link that leads out of the repository, "
+                "which is not allowed. Nothing was added."
             )
 
 
 # -- archives ---------------------------------------------------------------------------------
 
 
-def _unpacked(archive: Path, target: Path) -> Path:
-    """An archive's files; none may lie outside the folder it is unpacked into."""
+def _unpack(archive: Path, target: Path) -> Path:
+    """Unpacks a zip or tar archive into `target` and returns `target`.
+
+    Raises `ConfigError` if it is neither, too large, damaged, or would write outside of `target`.
+    """
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
-                _refuse_large(archive, (member.file_size for member in zipped.infolist()))
+                _check_size(archive, (member.file_size for member in zipped.infolist()))
                 zipped.extractall(target)
         elif tarfile.is_tarfile(archive):
             with tarfile.open(archive) as tarred:
-                _refuse_large(archive, (member.size for member in tarred))
+                _check_size(archive, (member.size for member in tarred))
                 tarred.extractall(target, filter="data")
         else:
-            raise ConfigError(f"{archive}: is no pack: neither a folder nor a zip or tar archive.")
+            raise ConfigError(
+                f"{archive}: not a pack: it is neither a folder nor a zip or tar archive."
+            )
     except ConfigError:
         raise
-    except Exception as error:  # of a damaged archive the modules say it in many ways
-        raise ConfigError(f"{archive}: cannot be unpacked: {error}.") from error
+    except Exception as error:  # damaged archives raise many types of exceptions
+        raise ConfigError(
+            f"{archive}: cannot be unpacked: {error}. Create or download the archive again."
+        ) from error
     return target
 
 
-def _refuse_large(source: object, sizes: Iterable[int]) -> None:
-    """Counts no further than it must: somebody may have named a whole disk."""
+def _check_size(source: object, sizes: Iterable[int]) -> None:
+    """Raises `ConfigError` as soon as the sum of `sizes`, in bytes, exceeds `LARGEST`.
+
+    The sizes may be an iterator over many files, such as those of a whole disk. `source` is the
+    file or folder that the message names.
+    """
     if any(total > LARGEST for total in itertools.accumulate(sizes)):
         raise ConfigError(
-            f"{source}: holds more than {LARGEST / 2**30:.0f} GiB, too much for task files: give "
-            "the folder that they are in alone."
+            f"{source}: contains more than {LARGEST / 2**30:.0f} GiB, too much for task files; "
+            "give a folder that contains only the task files."
         )
 
 
@@ -184,19 +226,27 @@ def _refuse_large(source: object, sizes: Iterable[int]) -> None:
 
 
 def _task_root(found: Path, source: str) -> Path:
-    """The folder of task files in what was fetched."""
+    """Returns the folder of task files inside the folder `found`.
+
+    It is `lm_eval/tasks`, `src/lm_eval/tasks` or `tasks`, in `found` or directly in one of its
+    folders, or else `found` itself. It must contain a `.yaml` file. Raises `ConfigError`, naming
+    `source`, if there is none or if it is too large.
+    """
     inside = [found, *sorted(path for path in found.iterdir() if path.is_dir())]
     for place in _PLACES:
         for base in inside if place else [found]:
             root = base / place
             if root.is_dir() and any(task_files(root, ".yaml")):
-                _refuse_large(source, (path.stat().st_size for path in task_files(root)))
+                _check_size(source, (path.stat().st_size for path in task_files(root)))
                 return root
-    raise ConfigError(f"{source}: is no pack: there are no task files (*.yaml) in it.")
+    raise ConfigError(f"{source}: not a pack: there are no task files (*.yaml) in it.")
 
 
 def task_files(root: Path, ending: str = "") -> Iterator[Path]:
-    """Every file below a folder, less what programs leave there (`.git`, `__pycache__`)."""
+    """Yields every file below `root` whose name ends with `ending`.
+
+    Skips hidden files and folders (`.git`) and `__pycache__`.
+    """
     for folder, names, files in os.walk(root):
         names[:] = sorted(n for n in names if not n.startswith(".") and n != "__pycache__")
         for name in sorted(files):

@@ -1,8 +1,8 @@
-"""Read from a YAML file only what a list of tasks shows: a few keys at the left margin.
+"""Reads from a YAML file only the few top-level keys that the task index needs.
 
-Most task files are a page of prompt text around one `task:` line. Finding that line by pattern is
-fifty times faster than parsing the page; whatever the pattern does not plainly understand is left
-to the YAML parser, so the outcome is the same.
+Finding these lines by regular expression is about fifty times faster than parsing the whole file.
+A file that the expressions cannot read with certainty is given to the YAML parser, so the result is
+always the same.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from lm_eval.errors import ConfigError
 
 
 class Scan(NamedTuple):
-    """The listed keys of one file. `None` is absent; `class` is only ever present or absent.
+    """The top-level keys of one file that the index needs.
 
-    `task` is None too where the key holds a list (a group's members): `has_task` tells.
+    A value is None if the file does not have the key. `task` is also None if it is a list (the
+    members of a group); `has_task` is then true. Of the key `class`, only its presence is kept.
     """
 
     task: str | None = None
@@ -35,23 +36,26 @@ _KEY = re.compile(
     rb"^([\"']?)(task|group|class|tag|include|output_type)\1[ \t]*:(?=[ \t\r\n]|$)(.*)$",
     re.MULTILINE,
 )
-#: A plain word or path that YAML reads as the text it is, perhaps with a comment after it.
+#: A word or path that YAML reads as a string without quotes.
 _WORD = rb"(?:\.{0,2}/)*[A-Za-z_][\w.\-/:+@]*"
 _PLAIN = re.compile(rb"[ \t]*(" + _WORD + rb")[ \t]*(?:[ \t]#.*)?\r?$")
 _QUOTED = re.compile(rb"[ \t]*(?:\"(" + _WORD + rb")\"|'(" + _WORD + rb")')[ \t]*(?:[ \t]#.*)?\r?$")
 _EMPTY = re.compile(rb"[ \t]*(?:#.*)?\r?$")
 _ITEMS = re.compile(rb"\n((?:[ \t]*-[ \t]+" + _WORD + rb"[ \t]*\r?(?:\n|$))+)")
 _ITEM = re.compile(rb"-[ \t]+(" + _WORD + rb")")
-#: Words that YAML does not read as text.
+#: Words that YAML does not read as strings.
 _NOT_TEXT = {b"true", b"false", b"yes", b"no", b"on", b"off", b"null", b"y", b"n"}
-#: Ways to begin a top-level line that the patterns above do not cover.
+#: Beginnings of top-level lines that the expressions above do not handle.
 _UNUSUAL = re.compile(
     rb"^(?:\"(?!\w+\"[ \t]*:)|'(?!\w+'[ \t]*:)|[?{\[&*!%<]|---[ \t]*[^\s#])", re.MULTILINE
 )
 
 
 def scan_file(path: str) -> Scan | None:
-    """The listed keys of a file; None where it cannot be read as YAML at all."""
+    """Returns the indexed keys of a file; None if the file cannot be opened or read as YAML.
+
+    Usually only the lines of these keys are read, so errors elsewhere in the file are not noticed.
+    """
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -70,7 +74,11 @@ def scan_file(path: str) -> Scan | None:
 
 
 def _value(key: str, match: re.Match[bytes], text: bytes) -> tuple[Any] | None:
-    """The key's value wrapped in a tuple, or None where only the parser can tell."""
+    """Returns the value of the key that `match` found in `text`, in a tuple of one.
+
+    It is True for `class`, [] for a list under `task`, and otherwise a string or a list of strings.
+    None if the expressions cannot read the value, so that the file has to be parsed.
+    """
     rest = match[3]
     if key == "class":
         return (True,)
@@ -82,7 +90,7 @@ def _value(key: str, match: re.Match[bytes], text: bytes) -> tuple[Any] | None:
         return ((quoted[1] or quoted[2]).decode(),)
     if _EMPTY.match(rest):
         if key == "task":
-            return ([],)  # a group's members, which nobody asks for here
+            return ([],)  # the members of a group, which the index does not need
         items = _ITEMS.match(text, match.end())
         if items and not text[items.end() :].startswith((b" ", b"-", b"\t")):
             words = _ITEM.findall(items[1])
@@ -92,6 +100,7 @@ def _value(key: str, match: re.Match[bytes], text: bytes) -> tuple[Any] | None:
 
 
 def _scan(values: dict[str, Any]) -> Scan:
+    """Returns the indexed keys among `values`, the top-level keys of a file."""
     task, group, tags = values.get("task"), values.get("group"), values.get("tag")
     includes, output_type = values.get("include"), values.get("output_type")
     if includes is None or isinstance(includes, dict):
@@ -111,12 +120,14 @@ def _scan(values: dict[str, Any]) -> Scan:
 
 
 def _names(tags: Any) -> tuple[str, ...]:
+    """Returns the value of the key `tag`, a name or a list of names, as a tuple; () if empty."""
     if not tags:
         return ()
     return tuple(map(str, tags)) if isinstance(tags, list) else (str(tags),)
 
 
 def _parse(path: str) -> Scan | None:
+    """Returns the indexed keys of a file, read by the YAML parser; None if it is not valid YAML."""
     try:
         values, _ = parse_yaml(Path(path))
     except ConfigError:
@@ -125,7 +136,11 @@ def _parse(path: str) -> Scan | None:
 
 
 def _parse_if_indented(text: bytes, path: str) -> Scan | None:
-    """A file with no key at the margin may still have them all indented."""
+    """Returns the indexed keys of a file that has none at the start of a line.
+
+    All of its top-level keys may be indented; the file is then parsed, and None is returned if it
+    is not valid YAML. Otherwise the file has no indexed keys, and the result is an empty `Scan`.
+    """
     if re.search(rb"^[ \t]+(?:task|group|class|include)[ \t]*:", text, re.MULTILINE) and not (
         re.search(rb"^[\w\"']", text, re.MULTILINE)
     ):

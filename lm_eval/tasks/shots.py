@@ -1,4 +1,4 @@
-"""A task's few-shot examples: drawn for each question, each written once."""
+"""Draws the few-shot examples of a task for each document and renders them as prompt turns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lm_eval.api.registry import get_sampler
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.errors import ConfigError
 from lm_eval.prompts import fields
-from lm_eval.prompts.fewshot import ContextSampler, without_question
+from lm_eval.prompts.fewshot import ContextSampler, replace_eval_doc
 from lm_eval.prompts.messages import Message, question_and_answer
 
 
-class ShownTask(Protocol):
-    """What `Shots` uses of a task."""
+class FewshotTask(Protocol):
+    """The attributes and methods of a task that `FewshotExamples` uses."""
 
     multiple_input: int
 
@@ -34,41 +34,46 @@ class ShownTask(Protocol):
     def is_unchanged(self, method: str) -> bool: ...
 
 
-class Shots:
-    """Draws examples for a task and writes them as turns of a prompt."""
+class FewshotExamples:
+    """Draws few-shot examples for the documents of a task and renders them as prompt turns."""
 
-    def __init__(self, task: ShownTask) -> None:
+    def __init__(self, task: FewshotTask) -> None:
         self._task = task
         self._seed: int | None = None
-        #: Turns by the example's id; the example is kept so that nothing else gets its id.
-        self._written: dict[int, tuple[Any, list[Message]]] = {}
-        #: Exchanges a question that was drawn for itself, outside the published draws.
-        self._spare = random.Random()
+        #: The rendered examples by `id()`. Keeping the example ensures that its id is not reused.
+        self._rendered: dict[int, tuple[Any, list[Message]]] = {}
+        #: Draws a replacement if a document was drawn as an example for itself. It is separate
+        #: from the sampler's generator, so that the other draws equal the published harness's.
+        self._replacement_rng = random.Random()
 
     def seed(self, seed: int | None) -> None:
-        """Start the sequence of draws anew."""
+        """Sets the seed and restarts the sequence of draws; None means an unpredictable seed."""
         self._seed = seed
-        self._spare = random.Random(seed)
-        self._written.clear()
+        self._replacement_rng = random.Random(seed)
+        self._rendered.clear()
         if "sampler" in self.__dict__:
             self.sampler.set_rnd(seed)
 
     @cached_property
     def _pool(self) -> Any:
+        """The documents that examples are drawn from; an empty list if the task has none."""
         return self._task.fewshot_docs() or []
 
     @cached_property
     def sampler(self) -> ContextSampler:
-        """Made when the first example is needed: most runs need none."""
+        """The sampler that draws examples; created on first use, since many runs need none."""
         chosen = self._task.fewshot_cfg.sampler
         make = get_sampler(chosen) if isinstance(chosen, str) else chosen
-        made: ContextSampler = make(self._to_draw_from(), rnd=None)
+        made: ContextSampler = make(self._candidates(), rnd=None)
         made.set_rnd(self._seed)
         return made
 
-    def _to_draw_from(self) -> list[Any]:
-        """The documents numbered `fewshot_indices`, in that order, or all there are."""
-        # Copies: a function that changes its document must not change an example with it.
+    def _candidates(self) -> list[Any]:
+        """Returns the documents numbered `fewshot_indices` (from 0), in that order; by default all.
+
+        Raises `ConfigError` if there is no document of such a number.
+        """
+        # Copies, because a function of the task may modify the document that it is given.
         pool = [dict(doc) if isinstance(doc, dict) else doc for doc in self._pool]
         numbers = self._task.fewshot_cfg.fewshot_indices
         if numbers is None:
@@ -77,44 +82,55 @@ class Shots:
         if beyond:
             raise ConfigError(
                 f"task {self._task.task_name!r}: fewshot_indices {beyond} do not exist; the "
-                f"documents to draw from are numbered 0 to {len(pool) - 1}."
+                f"few-shot documents are numbered 0 to {len(pool) - 1}."
             )
         return [pool[number] for number in numbers]
 
     def turns(self, doc: Any, count: int) -> list[Message]:
-        """The examples for one question."""
+        """Draws `count` examples for the document `doc` and returns their turns, in order.
+
+        The list is empty if `count` is 0. Raises `ConfigError` if there are too few documents to
+        draw from.
+        """
         turns: list[Message] = []
-        for example in self._drawn(doc, count) if count > 0 else ():
-            known = self._written.get(id(example))
+        for example in self._draw(doc, count) if count > 0 else ():
+            known = self._rendered.get(id(example))
             if known is None:
-                known = (example, self._write(example))
-                if self._read_the_same:
-                    self._written[id(example)] = known
+                known = (example, self._render(example))
+                if self._can_cache:
+                    self._rendered[id(example)] = known
             turns += known[1]
         return turns
 
-    def _drawn(self, doc: Any, count: int) -> Any:
-        # The published draw leaves the question out only where the split is named as both.
-        named_as_both = self._task.fewshot_cfg.split == self._task.config.test_split
-        drawn = self.sampler.sample(n=count, eval_doc=doc if named_as_both else None)
-        if not named_as_both and self._are_questions:
-            return without_question(self.sampler, doc, drawn, self._spare)
+    def _draw(self, doc: Any, count: int) -> Any:
+        """Returns `count` examples for the document `doc`.
+
+        `doc` is not among them if examples are drawn from the evaluated documents. Raises
+        `ConfigError` if there are too few documents.
+        """
+        # The published harness excludes `doc` only if both keys name the same split. To draw the
+        # same examples, ours excludes it afterwards in the other cases.
+        same_key = self._task.fewshot_cfg.split == self._task.config.test_split
+        drawn = self.sampler.sample(n=count, eval_doc=doc if same_key else None)
+        if not same_key and self._pool_is_evaluated:
+            return replace_eval_doc(self.sampler, doc, drawn, self._replacement_rng)
         return drawn
 
     @cached_property
-    def _are_questions(self) -> bool:
-        """Whether examples and questions come from the same split, named as both or not."""
+    def _pool_is_evaluated(self) -> bool:
+        """Whether the examples come from the evaluated documents."""
         return self._pool is self._task.eval_docs
 
     @cached_property
-    def _read_the_same(self) -> bool:
-        """Whether an example always reads the same; code may write it anew each time."""
+    def _can_cache(self) -> bool:
+        """Whether an example is rendered the same every time; the task's own code may vary."""
         shots = self._task.fewshot_cfg
-        written = (shots.doc_to_text, shots.doc_to_choice, shots.doc_to_target)
-        readers = ("doc_to_text", "doc_to_choice", "doc_to_target")
-        return not any(map(callable, written)) and all(map(self._task.is_unchanged, readers))
+        templates = (shots.doc_to_text, shots.doc_to_choice, shots.doc_to_target)
+        methods = ("doc_to_text", "doc_to_choice", "doc_to_target")
+        return not any(map(callable, templates)) and all(map(self._task.is_unchanged, methods))
 
-    def _write(self, example: Any) -> list[Message]:
+    def _render(self, example: Any) -> list[Message]:
+        """Returns the question and the answer of one example as turns."""
         task, shots = self._task, self._task.fewshot_cfg
         question = task.doc_to_text(example, shots.doc_to_text)
         choices = task.doc_to_choice(example, shots.doc_to_choice) if shots.doc_to_choice else None

@@ -1,4 +1,4 @@
-"""What the tests of the demo model share: the repository's tools, the model and its requests."""
+"""Fixtures for the tests of the demo model: the repository's tools, the model and requests."""
 
 from __future__ import annotations
 

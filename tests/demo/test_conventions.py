@@ -1,4 +1,4 @@
-"""Text becomes tokens to score in the published way."""
+"""Tests that requests are tokenized as in the published harness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numpy model gives the scores and the greedy text that transformers gives."""
+"""Tests that the numpy model gives the same scores and greedy text as transformers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reference() -> Any:
 
 
 def score(model: Any, windows: list[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
-    """Score windows in padded batches of similar length."""
+    """Returns the scores of windows, computed by transformers in padded batches."""
     fitted = [fit_window(*window, 1024) for window in windows]
     order = sorted(range(len(fitted)), key=lambda i: len(fitted[i][0]))
     scores: list[tuple[float, bool]] = [(0.0, True)] * len(fitted)
@@ -56,7 +56,7 @@ def score(model: Any, windows: list[tuple[list[int], list[int]]]) -> list[tuple[
 
 
 def requests_of(name: str) -> list[Instance]:
-    """The very requests that evaluating a demo task asks."""
+    """Returns the requests that an evaluation of a demo task sends to the model."""
     task = TaskManager().load(name)["tasks"][name]
     task.set_fewshot_seed(1234)
     task.build_all_requests()

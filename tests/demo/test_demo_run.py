@@ -1,4 +1,4 @@
-"""The embedded model on the embedded benchmark: as documented, repeatable, whatever the batch."""
+"""Tests runs of the demo model on the demo tasks: documented scores, repeatable, any batch size."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TASKS = {
 
 
 def shown_in_the_readme() -> dict[tuple[str, str, str], tuple[float, float]]:
-    """The table's numbers by task, pipeline and metric."""
+    """Returns the scores in the README's table, keyed by task, filter pipeline and metric."""
     shown: dict[tuple[str, str, str], tuple[float, float]] = {}
     name = ""
     for line in README.read_text(encoding="utf-8").splitlines():

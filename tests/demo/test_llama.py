@@ -1,4 +1,4 @@
-"""The numpy model computes what a plain reading of the Llama architecture says."""
+"""Tests the numpy model against a plain implementation of the Llama architecture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from lm_eval.engine.plan import Ordered, plan
+from lm_eval.engine.plan import SortedSequences, plan
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Generation
 from lm_eval.models.demo import DemoLM
@@ -31,7 +31,7 @@ GREEDY = {"until": ["\n"], "max_gen_toks": 24}
 
 
 class Naive:
-    """The same model in double precision, one token and one head at a time, nothing shared."""
+    """A reference implementation in float64: one token and one head at a time, without caching."""
 
     def __init__(self) -> None:
         self.config = json.loads((WEIGHTS / "config.json").read_text())
@@ -96,7 +96,7 @@ def tokens_of(demo: DemoLM, text: str) -> list[int]:
 
 def test_a_forward_pass_agrees_with_a_naive_one(llama: Llama, demo: DemoLM, naive: Naive) -> None:
     tokens = tokens_of(demo, "Mira the baker is in the mill. She has 12 figs.")
-    (batch,) = plan(Ordered.of([tokens], [len(tokens)]))
+    (batch,) = plan(SortedSequences.of([tokens], [len(tokens)]))
     hidden, _ = llama.read(batch)
     np.testing.assert_allclose(llama.logits(hidden), naive.logits(tokens), atol=2e-4)
 
@@ -106,7 +106,7 @@ def test_requests_in_one_tree_agree_with_each_alone(
 ) -> None:
     texts = ["Tom has a kite.", "Tom has a kettle and", "Tom is here", "Tom has", "Ana"]
     sequences = [tokens_of(demo, text) for text in texts]
-    (batch,) = plan(Ordered.of(sequences, [len(s) for s in sequences]))
+    (batch,) = plan(SortedSequences.of(sequences, [len(s) for s in sequences]))
     logits = llama.logits(llama.read(batch)[0])
     for place, request in enumerate(batch.requests):
         alone = naive.logits(sequences[request])
@@ -116,17 +116,17 @@ def test_requests_in_one_tree_agree_with_each_alone(
 def test_trees_that_hand_nodes_on_agree_with_the_whole(llama: Llama, demo: DemoLM) -> None:
     scene = tokens_of(demo, documents("choice_test")[0]["scene"])
     ends = [tokens_of(demo, text) for text in ("\nQuestion: Where", "\nQuestion: Who", " Then")]
-    ordered = Ordered.of([scene + end for end in ends], [len(end) for end in ends])
+    ordered = SortedSequences.of([scene + end for end in ends], [len(end) for end in ends])
     (whole,) = plan(ordered)
     expected = llama.logits(llama.read(whole)[0])
     given = None
     for number, part in enumerate(plan(ordered, max_requests=1)):
-        assert part.given >= len(scene) * (number > 0)
+        assert part.num_cached >= len(scene) * (number > 0)
         hidden, cache = llama.read(part, given)
-        given = cache.take(part.kept)
+        given = cache.take(part.kept_for_next)
         request = int(part.requests[0])
         place = whole.requests.tolist().index(request)
-        found = llama.logits(hidden[part.scored - part.given])
+        found = llama.logits(hidden[part.scored - part.num_cached])
         np.testing.assert_allclose(found, expected[whole.nodes_of(place)], atol=1e-4)
 
 
@@ -142,7 +142,7 @@ def test_decoding_with_a_cache_agrees_with_reading_it_all(llama: Llama, demo: De
     for p, prompt in enumerate(prompts):
         for r in range(2):
             whole = prompt + added[p, r].tolist()
-            (batch,) = plan(Ordered.of([whole], [6]))
+            (batch,) = plan(SortedSequences.of([whole], [6]))
             expected = llama.logits(llama.read(batch)[0][batch.scored])
             for i in range(4 if p == 1 else 6):
                 row = p if i < 4 else p // 2
@@ -288,7 +288,7 @@ def test_sampling_follows_the_distribution() -> None:
 
 
 def test_repeats_that_are_left_are_not_those_that_were_drawn_before(demo: DemoLM) -> None:
-    """Four of eight answers are in a store already: the other four are the last ones."""
+    """If four of eight repeats are stored already, the run generates the last four."""
     request = instance("generate_until", "Tom has", SAMPLED)
     request.repeats = 8
     every = demo.generate_until([request] * 8)

@@ -1,4 +1,4 @@
-"""The plan computes every distinct prefix once and reads each request off the right nodes."""
+"""Tests that the prefix tree computes each distinct prefix once and maps requests to its nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval.engine.plan import Batch, Ordered, ancestor_mask, fill_up, plan
+from lm_eval.engine.plan import Batch, SortedSequences, ancestor_mask, pad_batch, plan
 
 Request = tuple[list[int], int]
 
@@ -25,17 +25,17 @@ def make(
     max_requests: int | None = None,
     share: bool = True,
 ) -> list[Batch]:
-    ordered = Ordered.of([r[0] for r in found], [r[1] for r in found], share=share)
+    ordered = SortedSequences.of([r[0] for r in found], [r[1] for r in found], share=share)
     return list(plan(ordered, max_tokens=max_tokens, max_requests=max_requests))
 
 
 def run(batches: list[Batch]) -> int:
-    """How many tokens a model runs."""
-    return sum(len(batch.tokens) - batch.given for batch in batches)
+    """Returns how many tokens the model computes."""
+    return sum(len(batch.tokens) - batch.num_cached for batch in batches)
 
 
 def path(batch: Batch, node: int) -> list[int]:
-    """The tokens up to a node, by following parents."""
+    """Returns the tokens on the path from the root to a node."""
     tokens: list[int] = []
     while node >= 0:
         tokens.append(int(batch.tokens[node]))
@@ -60,7 +60,7 @@ def test_every_request_is_scored_by_the_nodes_of_its_own_last_tokens(
                 tokens[: len(tokens) - count + 1 + i] for i in range(count)
             ]
             assert batch.position[nodes].tolist() == list(range(len(tokens) - count, len(tokens)))
-            assert min(nodes) >= batch.given
+            assert min(nodes) >= batch.num_cached
             seen.append(int(request))
     assert sorted(seen) == list(range(len(found)))
 
@@ -110,8 +110,8 @@ def test_a_batch_is_given_the_nodes_that_the_one_before_kept(
 ) -> None:
     kept: list[list[int]] = []
     for batch in make(found, max_tokens, max_requests):
-        assert [path(batch, n) for n in range(batch.given)] == kept
-        kept = [path(batch, n) for n in batch.kept.tolist()]
+        assert [path(batch, n) for n in range(batch.num_cached)] == kept
+        kept = [path(batch, n) for n in batch.kept_for_next.tolist()]
         for node in range(len(batch.tokens)):
             assert (
                 batch.path(node).tolist() == np.flatnonzero(ancestor_mask(batch.end)[node]).tolist()
@@ -130,7 +130,7 @@ def test_a_beginning_shared_by_many_batches_is_run_once() -> None:
 def test_a_scored_position_is_never_given() -> None:
     same = list(range(50))
     batches = make([(same, 10), (same, 45), (same, 1)], max_requests=1)
-    assert [batch.given for batch in batches] == [0, 5, 49]
+    assert [batch.num_cached for batch in batches] == [0, 5, 49]
 
 
 def test_without_sharing_every_request_has_a_tree_of_its_own() -> None:
@@ -140,7 +140,7 @@ def test_without_sharing_every_request_has_a_tree_of_its_own() -> None:
 
 
 def test_nested_prefixes_scored_whole_are_planned_in_no_time() -> None:
-    """Each goes on from the one before; nodes are gathered path by path, not level by level."""
+    """Each prefix extends the one before. Nodes are collected path by path, not level by level."""
     found = [(list(range(length)), length) for length in range(1, 400)]
     (batch,) = make(found)
     assert len(batch.tokens) == 399
@@ -158,7 +158,7 @@ def test_filling_up_adds_a_text_of_its_own_and_changes_nothing_else(
     found: list[Request], spare: int
 ) -> None:
     *_, batch = make(found, max_tokens=20)
-    whole = fill_up(batch, len(batch.tokens) - batch.given + spare)
+    whole = pad_batch(batch, len(batch.tokens) - batch.num_cached + spare)
     total = len(batch.tokens)
     assert len(whole.tokens) == total + spare
     assert [path(whole, n) for n in range(total)] == [path(batch, n) for n in range(total)]
@@ -170,12 +170,12 @@ def test_filling_up_adds_a_text_of_its_own_and_changes_nothing_else(
 
 
 def test_the_price_of_either_way_is_known_before() -> None:
-    ordered = Ordered.of([[1, 2, 3], [1, 2, 4, 5], [1, 2, 3], [9]], [1, 1, 1, 1])
+    ordered = SortedSequences.of([[1, 2, 3], [1, 2, 4, 5], [1, 2, 3], [9]], [1, 1, 1, 1])
     assert ordered.distinct == 3 + 2 + 1  # 1 2 3, 4 5, 9
     assert ordered.padded(max_tokens=100) == 3 * 4  # three rows as wide as the longest
     assert ordered.padded(max_tokens=8) == 2 * 4 + 1
     assert ordered.padded(max_tokens=100, max_requests=1) == 4 + 3 + 1
-    assert Ordered.of([], []).padded(max_tokens=8) == 0
+    assert SortedSequences.of([], []).padded(max_tokens=8) == 0
 
 
 def test_nothing_to_plan_gives_no_batches() -> None:

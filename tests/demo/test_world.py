@@ -1,4 +1,4 @@
-"""The little world is the same for the same seed, and its training text knows no test document."""
+"""Tests that the generated text is repeatable and that training text and test do not overlap."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_training_text_shares_no_run_of_words_with_the_benchmark(
 
 def runs(text: str) -> set[tuple[str, ...]]:
     words = overlap.words(text)
-    length = min(overlap.RUN, len(words))
+    length = min(overlap.NGRAM_WORDS, len(words))
     return {tuple(words[i : i + length]) for i in range(len(words) - length + 1)}
 
 

@@ -1,4 +1,4 @@
-"""Tiny models of many architectures, random but loud enough for a wrong mask to show."""
+"""Tiny models of many architectures, with weights large enough that a wrong mask shows."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture
 def make_lm(llama: Any, tokenizer: Any) -> Make:
-    """An `HFLM` around the tiny Llama."""
+    """Returns a function that wraps the tiny Llama in an `HFLM`."""
     from lm_eval.models.huggingface import HFLM
 
     def make(model: Any = llama, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The kernels against torch, on a GPU, or anywhere under Triton's interpreter.
+"""Compares the kernels with torch, on a GPU or, without one, in Triton's interpreter.
 
 usage: python -m tests.huggingface.kernel_trials, with TRITON_INTERPRET=1 where there is no GPU
 """
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lm_eval.models.huggingface.attention import Form
+from lm_eval.models.huggingface.attention import AttentionSettings
 from lm_eval.models.huggingface.kernels import attention, layers, reduction
 from lm_eval.models.huggingface.torch_reduction import reduce_by_torch
-from tests.huggingface.slow_kernels import attend, gate, normalise, rotate
+from tests.huggingface.slow_kernels import apply_rotary, attend, gated_activation, rms_norm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALVES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else []
@@ -25,7 +25,7 @@ def draw(*shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def check(found: torch.Tensor, expected: torch.Tensor, what: str, digits: int = 4) -> None:
-    """To so many of the last digits of its format."""
+    """Asserts that `found` equals `expected` up to `digits` units in the last place of its type."""
     most = digits * torch.finfo(expected.dtype).eps
     assert found.shape == expected.shape, what
     torch.testing.assert_close(found, expected, rtol=most, atol=most, msg=lambda m: f"{what}: {m}")
@@ -34,23 +34,27 @@ def check(found: torch.Tensor, expected: torch.Tensor, what: str, digits: int = 
 def try_layers(kind: torch.dtype) -> None:
     for width in (8, 96, 192, 2048):
         x, weight = 3 * draw(2, 5, width, kind=kind), draw(width, kind=kind)
-        for from_one in (False, True):
-            expected = normalise(x, weight, 1e-6, from_one=from_one)
-            found = layers.normalise(x, weight, 1e-6, from_one=from_one)
-            check(found, expected, f"norm {kind} {width} {from_one}")
+        for weight_plus_one in (False, True):
+            expected = rms_norm(x, weight, 1e-6, weight_plus_one=weight_plus_one)
+            found = layers.rms_norm(x, weight, 1e-6, weight_plus_one=weight_plus_one)
+            check(found, expected, f"norm {kind} {width} {weight_plus_one}")
     x, other = draw(3, 1700, kind=kind), draw(3, 1700, kind=kind)
     for activation in ("silu", "gelu_tanh"):
-        check(layers.gate(x, other, activation), gate(x, other, activation), f"{activation} {kind}")
+        check(
+            layers.gated_activation(x, other, activation),
+            gated_activation(x, other, activation),
+            f"{activation} {kind}",
+        )
     for batch, heads, width in ((1, 4, 64), (2, 3, 20), (2, 1, 128)):
         x = draw(batch, 7, heads, width, kind=kind).transpose(1, 2)
         cosine, sine = draw(2, batch, 7, width, kind=kind)
-        found = layers.rotate(x, cosine, sine)
+        found = layers.apply_rotary(x, cosine, sine)
         assert found.stride() == x.stride()
-        check(found, rotate(x, cosine, sine), f"rotation {kind} {heads} {width}")
+        check(found, apply_rotary(x, cosine, sine), f"rotation {kind} {heads} {width}")
 
 
 def try_attention(kind: torch.dtype) -> None:
-    """Chains over listed keys and their own, longer and shorter than a tile."""
+    """Compares tree attention with torch, on chains longer and shorter than a tile."""
     rng = np.random.default_rng(0)
     length, above = np.array([50, 1, 30, 9]), np.array([10, 70, 0, 100])
     own = 100 + np.cumsum(length) - length
@@ -62,17 +66,18 @@ def try_attention(kind: torch.dtype) -> None:
     for heads, key_heads, width in ((4, 1, 16), (4, 2, 24), (3, 3, 64), (2, 1, 256)):
         q = draw(90, heads, width, kind=kind)
         k, v = draw(2, 190, key_heads, width, kind=kind)
-        tiles = attention.tile(chains, attention.queries_in_a_tile(heads, key_heads, width))
+        tiles = attention.make_tiles(chains, attention.queries_per_tile(heads, key_heads, width))
         sent = [torch.from_numpy(part).to(DEVICE) for part in (tiles, chains.keys)]
-        for form in (
-            Form(0.3), Form(0.3, window=7), Form(softcap=0.5), Form(sinks=draw(heads, kind=kind)),
-            Form(0.3, window=5, softcap=3.0, sinks=3 * draw(heads)),
+        for settings in (
+            AttentionSettings(0.3), AttentionSettings(0.3, window=7),
+            AttentionSettings(softcap=0.5), AttentionSettings(sinks=draw(heads, kind=kind)),
+            AttentionSettings(0.3, window=5, softcap=3.0, sinks=3 * draw(heads)),
         ):  # fmt: skip
-            found = attention.attend(q, k, v, *sent, form)
+            found = attention.attend(q, k, v, *sent, settings)
             given = [x.cpu().double() for x in (q, k, v)]
-            expected = attend(*given, *(x.cpu() for x in sent), form)
+            expected = attend(*given, *(x.cpu() for x in sent), settings)
             digits = 128 if kind == torch.float32 else 4  # sums of hundreds of products
-            what = f"attention {kind} {heads} {width} {form}"
+            what = f"attention {kind} {heads} {width} {settings}"
             check(found.cpu(), expected.to(kind), what, digits)
 
 

@@ -1,4 +1,4 @@
-"""Shared path, plain path and a one-request-at-a-time reading of the definition give one answer."""
+"""Tests on many architectures that scoring, with or without shared prefixes, is exact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Window = tuple[list[int], list[int]]
 
 
 def draw_windows(seed: int = 0) -> list[Window]:
-    """Requests that share beginnings of many lengths, some equal, some with one-token answers."""
+    """Returns random requests that share prefixes; some are equal, some have one-token answers."""
     rng = random.Random(seed)
 
     def tokens(count: int) -> list[int]:
@@ -41,7 +41,7 @@ def draw_windows(seed: int = 0) -> list[Window]:
 
 
 def by_definition(model: Any, windows: list[Window]) -> list[tuple[float, bool]]:
-    """Appendix A: read context and continuation, add up the continuation's log-probabilities."""
+    """Returns reference scores, one request at a time: the sum of the log-probabilities."""
     answers = []
     for context, continuation in windows:
         whole = (context + continuation)[-(LONGEST + 1) :]
@@ -62,7 +62,7 @@ def test_every_way_of_scoring_follows_the_definition(name: str, make_lm: Make) -
     for options in ({}, {"batch_size": 3}, {"prefix_sharing": "off"}):
         lm = make_lm(model, max_length=LONGEST, **options)
         modes = lm.execution_modes
-        assert modes.tree == (shares and "prefix_sharing" not in options), modes
+        assert modes.prefix_sharing == (shares and "prefix_sharing" not in options), modes
         lm.budget.tokens = 150  # several batches, so that shared nodes are handed on
         found = lm._loglikelihood_tokens([(None, *window) for window in windows])
         for (score, greedy), (true, truly_greedy) in zip(found, expected, strict=True):
@@ -72,7 +72,7 @@ def test_every_way_of_scoring_follows_the_definition(name: str, make_lm: Make) -
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mistral-window", "gemma2", "opt"])
 def test_generation_follows_the_definition(name: str, make_lm: Make, tokenizer: Any) -> None:
-    """Greedy answers are those of going on one token at a time with nothing kept."""
+    """Greedy generation equals a loop without key-value cache, one token at a time."""
     from tests.huggingface.conftest import ask
 
     model = make_model(*ARCHITECTURES[name][:3])
@@ -80,7 +80,7 @@ def test_generation_follows_the_definition(name: str, make_lm: Make, tokenizer: 
     texts = ["Tom has", "Mira saw a bird in the garden. Mira saw a", "Tom has 3 apples and"]
     settings = {"max_gen_toks": 12, "until": []}
     found = lm.generate_until([ask("generate_until", text, settings) for text in texts])
-    assert lm.execution_modes.tree
+    assert lm.execution_modes.prefix_sharing
     for text, answer in zip(texts, found, strict=True):
         tokens = lm.tok_encode(text)
         written: list[int] = []
@@ -131,7 +131,7 @@ def test_an_encoder_decoder_generates(make_lm: Make) -> None:
 
 @pytest.mark.parametrize("sharing", ["on", "off"])
 def test_long_texts_do_not_turn_the_positions_of_short_ones(make_lm: Make, sharing: str) -> None:
-    """Phi-3 has two sets of frequencies, the second for texts beyond its first length."""
+    """Phi-3 has two sets of rotary frequencies; long texts use the second."""
     rope = {
         "rope_type": "longrope",
         "rope_theta": 10000.0,
@@ -144,7 +144,7 @@ def test_long_texts_do_not_turn_the_positions_of_short_ones(make_lm: Make, shari
     settings["original_max_position_embeddings"] = 64
     model = make_model("Phi3ForCausalLM", "Phi3Config", settings)
     lm = make_lm(model, max_length=LONGEST, prefix_sharing=sharing)
-    assert lm.execution_modes.longest == 64
+    assert lm.execution_modes.max_batched_length == 64
     windows = draw_windows()
     assert {len(context) > 64 for context, _ in windows} == {True, False}
     found = lm._loglikelihood_tokens([(None, *window) for window in windows])
@@ -153,11 +153,11 @@ def test_long_texts_do_not_turn_the_positions_of_short_ones(make_lm: Make, shari
 
 
 def test_a_model_that_sees_what_follows_is_run_one_request_at_a_time(make_lm: Make) -> None:
-    """XLNet looks both ways, so it would see what shorter rows are filled up with."""
+    """XLNet is bidirectional, so it would attend to padding."""
     settings = {"vocab_size": VOCABULARY, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}
     model = make_model("XLNetLMHeadModel", "XLNetConfig", settings)
     lm = make_lm(model, max_length=LONGEST)
-    assert lm.execution_modes.alone
+    assert lm.execution_modes.one_by_one
     windows = [w for w in draw_windows() if len(w[0]) < 60]
     found = lm._loglikelihood_tokens([(None, *window) for window in windows])
     for (score, _), (true, _) in zip(found, by_definition(model, windows), strict=True):
@@ -173,13 +173,13 @@ def test_layers_that_look_at_chunks_limit_what_is_shared() -> None:
 
 
 def test_without_the_check_a_model_that_ignores_positions_would_be_wrong(make_lm: Make) -> None:
-    """The check is what keeps Bloom off the tree: forced onto it, the scores are others."""
+    """Only the start-up check keeps Bloom from sharing prefixes, which changes its scores."""
     from lm_eval.models.huggingface.check import ExecutionModes
 
     model = make_model(*ARCHITECTURES["bloom"][:3])
     windows = draw_windows()
     lm = make_lm(model, max_length=LONGEST)
-    lm._execution_modes = ExecutionModes(apart=True, tree=True)
+    lm._execution_modes = ExecutionModes(separate_head=True, prefix_sharing=True)
     try:
         found = lm._loglikelihood_tokens([(None, *window) for window in windows])
     except Exception:

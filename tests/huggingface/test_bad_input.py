@@ -1,4 +1,4 @@
-"""What people get wrong is told plainly, before anything is computed where that can be."""
+"""Tests that user mistakes give clear errors, as early as possible."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.huggingface.conftest import ARCHITECTURES, GROUPED, Make, ask, make_m
 
 
 def test_a_package_that_a_model_needs_is_named() -> None:
-    from lm_eval.models.huggingface.loading import explain
+    from lm_eval.models.huggingface.loading import loading_error
 
     missing = ImportError("Please install gguf>=0.10.0 to load a GGUF checkpoint.\nMore.")
-    told = str(explain(missing, "model", str(WEIGHTS), None))
-    assert told.startswith("a package is missing that the model")
+    told = str(loading_error(missing, "model", str(WEIGHTS), None))
+    assert told.startswith(f"the model {str(WEIGHTS)!r} needs a package that is not installed: ")
     assert told.endswith("Please install gguf>=0.10.0 to load a GGUF checkpoint.")
 
 
@@ -37,7 +37,7 @@ def test_no_such_model_is_said_and_that_there_is_no_hub(lm_eval_command: Command
         "cpu",
     )
     assert done.returncode == 2
-    assert "there is no model 'nobody/nothing' here" in done.stderr
+    assert "cannot find the model 'nobody/nothing'" in done.stderr
     assert "HF_HUB_OFFLINE" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -52,13 +52,13 @@ def test_no_such_folder_is_said() -> None:
 def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
     from lm_eval.models.huggingface import HFLM
 
-    with pytest.raises(ModelError, match="does not hold a model that loads"):
+    with pytest.raises(ModelError, match="does not contain a model that can be loaded"):
         HFLM(pretrained=str(tmp_path), device="cpu")
 
 
 def test_a_tokenizer_of_another_model_is_refused(make_lm: Make) -> None:
     small = make_model("LlamaForCausalLM", "LlamaConfig", {**GROUPED, "vocab_size": 300})
-    with pytest.raises(ModelError, match=r"tokenizer and model disagree.*300 embeddings"):
+    with pytest.raises(ModelError, match=r"the tokenizer does not fit the model.*300 embeddings"):
         make_lm(small)
 
 
@@ -73,7 +73,7 @@ def test_an_absent_device_is_said() -> None:
 
     with pytest.raises(ModelError, match="finds no CUDA device"):
         HFLM(pretrained=str(WEIGHTS), device="cuda")
-    with pytest.raises(ConfigError, match="none that torch knows"):
+    with pytest.raises(ConfigError, match="torch does not know the device 'abacus'"):
         HFLM(pretrained=str(WEIGHTS), device="abacus")
 
 
@@ -100,7 +100,7 @@ def test_scores_that_are_not_numbers_name_the_request(
 
 def test_an_answer_of_no_tokens_is_refused(make_lm: Make) -> None:
     with pytest.raises(
-        ModelError, match="task 'a_task', document 7: the answer '' becomes no tokens"
+        ModelError, match="task 'a_task', document 7: the continuation '' has no tokens"
     ):
         make_lm().loglikelihood([ask("loglikelihood", "Tom has", "")])
 
@@ -108,25 +108,25 @@ def test_an_answer_of_no_tokens_is_refused(make_lm: Make) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "float17"}, "none that torch knows"),
+        ({"dtype": "float17"}, "torch does not know the dtype 'float17'"),
         ({"backend": "quantum"}, "'causal', 'seq2seq' or 'default'"),
         ({"truncation_side": "up"}, "'left' or 'right'"),
         ({"enable_thinking": True}, "needs think_end_token"),
         ({"autogptq": True}, "transformers loads GPTQ weights by itself"),
-        ({"prefix_sharing": "maybe"}, "on or off"),
+        ({"prefix_sharing": "maybe"}, "prefix_sharing must be 'on' or 'off'"),
         ({"rolling_stride": 0}, "between 1 and max_length"),
         ({"peft": "a", "delta": "b"}, "exclude each other"),
-        ({"no_such_option": 3}, "neither HFLM nor the model takes an argument 'no_such_option'"),
+        ({"no_such_option": 3}, "neither HFLM nor the model accepts an argument 'no_such_option'"),
         ({"max_lenght": 64}, r"no.* 'max_lenght'\. Did you mean 'max_length'\?"),
-        ({"batch_size": 0}, "'auto' or a number from 1 on, not 0"),
-        ({"batch_size": "many"}, "'auto' or a number from 1 on, not 'many'"),
+        ({"batch_size": 0}, "'auto' or an integer of at least 1, not 0"),
+        ({"batch_size": "many"}, "'auto' or an integer of at least 1, not 'many'"),
         ({"max_batch_size": 0}, "max_batch_size"),
-        ({"max_length": "long"}, "max_length is a whole number from 1 on"),
-        ({"max_length": -4}, "max_length is a whole number from 1 on"),
-        ({"prefix_token_id": 99999}, "the model has 1024 embeddings"),
-        ({"softmax_dtype": "float17"}, "none that torch knows"),
+        ({"max_length": "long"}, "max_length must be an integer of at least 1"),
+        ({"max_length": -4}, "max_length must be an integer of at least 1"),
+        ({"prefix_token_id": 99999}, "not a token of the model, which has 1024 embeddings"),
+        ({"softmax_dtype": "float17"}, "torch does not know the dtype 'float17'"),
         ({"gguf_file": "none.gguf"}, r"there is no file none\.gguf in the folder"),
-        ({"peft": "."}, "does not hold an adapter that loads|needs the package peft"),
+        ({"peft": "."}, "does not contain an adapter that can be loaded|needs the package peft"),
         ({"device": "meta"}, "torch cannot compute there"),
         ({"device": "xpu"}, "torch cannot compute there"),
     ],
@@ -139,7 +139,7 @@ def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not asked five times over, with pauses in between."""
+    """The hub is contacted once, without five retries and pauses."""
     from huggingface_hub import constants
 
     from lm_eval.data import hub
@@ -148,7 +148,7 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(hub, "unreachable", lambda url: "the hub sleeps")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits"))
-    with pytest.raises(ModelError, match=r"no model 'nobody/nothing' here.*the hub sleeps"):
+    with pytest.raises(ModelError, match=r"cannot find the model 'nobody/nothing'.*the hub sleeps"):
         HFLM(pretrained="nobody/nothing", device="cpu")
     assert constants.HF_HUB_OFFLINE is False
 
@@ -164,7 +164,7 @@ def test_loading_is_quiet_in_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_token_that_the_model_does_not_have_is_named(
     make_lm: Make, tokenizer: Any, kind: str
 ) -> None:
-    """Tokens added to a tokenizer alone do no harm until a text holds one."""
+    """Tokens that only the tokenizer has are harmless until a text contains one."""
     wider = copy.deepcopy(tokenizer)
     wider.add_tokens(["<picture>"])
     lm = make_lm(tokenizer=wider)
@@ -178,7 +178,7 @@ def test_arguments_that_a_given_model_cannot_take_are_told(
     make_lm: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_lm(max_lenght=64)
-    assert "max_lenght without effect" in caplog.text
+    assert "have no effect: max_lenght." in caplog.text
 
 
 def test_a_model_that_states_no_length_takes_any(make_lm: Make) -> None:
@@ -196,7 +196,7 @@ def test_a_length_of_one_token_is_read(make_lm: Make) -> None:
 def test_a_missing_chat_template_is_found_before_the_weights_are_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The embedded model is a folder that transformers can load; it has no template."""
+    """The demo model is a folder that transformers can load, without a chat template."""
     from lm_eval.evaluator import run_evaluation
     from lm_eval.models.huggingface import loading
 
@@ -210,7 +210,7 @@ def test_a_missing_chat_template_is_found_before_the_weights_are_loaded(
         tasks=["demo_choice"],
         apply_chat_template=True,
     )
-    with pytest.raises(ModelError, match="has no chat template; run without --apply_chat_temp"):
+    with pytest.raises(ModelError, match=r"has no chat template\. Run without --apply_chat_temp"):
         run_evaluation(run)
 
 

@@ -1,4 +1,4 @@
-"""Kernels stand in for what they agree with, while our passes run, and for nothing else."""
+"""Tests that kernels replace only modules they agree with, and only during our forward passes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from lm_eval.models.huggingface.check import ExecutionModes, check_execution_mod
 from lm_eval.models.huggingface.kernels import fusion
 from lm_eval.models.huggingface.network import Network
 from tests.huggingface.conftest import ARCHITECTURES, LONGEST, VOCABULARY, Make, make_model, torch
-from tests.huggingface.slow_kernels import gate, normalise, rotate
+from tests.huggingface.slow_kernels import apply_rotary, gated_activation, rms_norm
 from tests.huggingface.test_architectures import by_definition, draw_windows
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Slow kernels for a processor in the place of those for a GPU."""
+    """Replaces the GPU kernels by slow ones that run on a CPU."""
     monkeypatch.setattr(fusion, "triton", object())
     monkeypatch.setattr(fusion, "DEVICES", ("cpu",))
-    for kernel in (normalise, gate, rotate):
+    for kernel in (rms_norm, gated_activation, apply_rotary):
         monkeypatch.setattr(fusion, kernel.__name__, kernel)
     return monkeypatch
 
@@ -59,7 +59,7 @@ def test_modules_are_known_by_what_they_compute(name: str, make_lm: Make) -> Non
 def test_in_half_precision_another_activation_is_not_taken_for_rounding(
     name: str, kind: Any
 ) -> None:
-    """Layers of small weights give small numbers, among which all activations look alike."""
+    """With small weights, all activation functions give nearly the same small numbers."""
     model = make_model(*ARCHITECTURES[name][:3])
     with torch.no_grad():
         for weight in model.parameters():
@@ -80,10 +80,10 @@ def test_in_half_precision_another_activation_is_not_taken_for_rounding(
 def test_the_model_is_left_as_it_is(make_lm: Make, llama: Any) -> None:
     lm = make_lm()
     forwards = lm._network.replaced.forwards
-    with lm._network.replaced.switched_on():
+    with lm._network.replaced.active():
         assert all(vars(module)["forward"] is forward for module, forward in forwards.items())
     assert not any("forward" in vars(module) for module in llama.modules())
-    with pytest.raises(ZeroDivisionError), lm._network.replaced.switched_on():
+    with pytest.raises(ZeroDivisionError), lm._network.replaced.active():
         raise ZeroDivisionError
     assert not any("forward" in vars(module) for module in llama.modules())
 
@@ -94,14 +94,14 @@ def test_the_check_returns_a_network_with_kernels_and_changes_none(llama: Any) -
     modes, found = check_execution_modes(
         given, lambda tokens: llama(tokens).logits, llama.device, llama.dtype, VOCABULARY, LONGEST
     )
-    assert modes.tree
+    assert modes.prefix_sharing
     assert len(found.replaced.forwards) == FUSED["llama"]
     assert given.replaced.forwards == {}
 
 
 def test_a_kernel_that_disagrees_is_not_used(kernels: pytest.MonkeyPatch, make_lm: Make) -> None:
-    kernels.setattr(fusion, "normalise", lambda x, *_, **__: 1.01 * x)
-    kernels.setattr(fusion, "rotate", lambda *_: 1 / 0)
+    kernels.setattr(fusion, "rms_norm", lambda x, *_, **__: 1.01 * x)
+    kernels.setattr(fusion, "apply_rotary", lambda *_: 1 / 0)
     lm = make_lm()
     found = {type(module).__name__ for module in lm._network.replaced.forwards}
     assert found == {"LlamaMLP"}
@@ -110,19 +110,19 @@ def test_a_kernel_that_disagrees_is_not_used(kernels: pytest.MonkeyPatch, make_l
 def test_kernels_that_are_wrong_together_are_found_out_at_the_start(
     kernels: pytest.MonkeyPatch, make_lm: Make
 ) -> None:
-    """On the rows of the trial all is well."""
+    """The kernel is right on the rows of its own trial and wrong on all others."""
 
     def wrong(x: Any, *rest: Any, **more: Any) -> Any:
-        return normalise(x, *rest, **more) * (1 if len(x) == len(fusion.SIZES) else 3)
+        return rms_norm(x, *rest, **more) * (1 if len(x) == len(fusion.TRIAL_MAGNITUDES) else 3)
 
-    kernels.setattr(fusion, "normalise", wrong)
+    kernels.setattr(fusion, "rms_norm", wrong)
     lm = make_lm()
     assert lm._network.replaced.forwards == {}
-    assert lm.execution_modes == ExecutionModes(apart=True, tree=True)
+    assert lm.execution_modes == ExecutionModes(separate_head=True, prefix_sharing=True)
 
 
 class Centred(torch.nn.Module):
-    """Not a root-mean-square norm, though it has the parts of one."""
+    """Looks like a root-mean-square norm, but subtracts the mean."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -134,14 +134,14 @@ class Centred(torch.nn.Module):
 
 
 class Padded(Centred):
-    """The small number is added to the root, not under it."""
+    """A norm that adds epsilon outside the square root instead of inside."""
 
     def forward(self, x: Any) -> Any:
         return self.weight * x / (x.square().mean(-1, keepdim=True).sqrt() + 1e-3)
 
 
 class Halved(Centred):
-    """A norm by the first half of the row."""
+    """A norm that uses only the first half of the row."""
 
     def forward(self, x: Any) -> Any:
         half = x[..., : x.shape[-1] // 2].float()
@@ -151,7 +151,7 @@ class Halved(Centred):
 
 
 class Clamped(torch.nn.Module):
-    """A gated layer that cuts large numbers off."""
+    """A gated layer that clamps large values."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def test_what_only_looks_like_it_is_left_alone(made: Any, kind: Any) -> None:
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_nearest_of_two_is_taken(kind: Any) -> None:
-    """With large weights, adding one to them is next to nothing in half precision."""
+    """With large weights, adding one to them nearly vanishes in half precision."""
     model = make_model(*ARCHITECTURES["gemma"][:3])
     norm = model.model.norm
     with torch.no_grad():
@@ -209,14 +209,14 @@ def test_a_forward_set_after_the_check_is_used_and_kept(make_lm: Make) -> None:
 def test_a_rotation_that_breaks_the_tree_costs_fusion_not_sharing(
     kernels: pytest.MonkeyPatch, make_lm: Make
 ) -> None:
-    """Wrong where a single row is turned, as in a tree, and right on the trial and in batches."""
+    """A rotary embedding that is wrong only for a single row, as in a tree; batches are right."""
 
     def wrong(x: Any, cosine: Any, sine: Any) -> Any:
-        return rotate(x, cosine, sine) * (1 if x.shape[2] == 5 or x.shape[0] > 1 else 1.5)
+        return apply_rotary(x, cosine, sine) * (1 if x.shape[2] == 5 or x.shape[0] > 1 else 1.5)
 
-    kernels.setattr(fusion, "rotate", wrong)
+    kernels.setattr(fusion, "apply_rotary", wrong)
     lm = make_lm()
-    assert lm.execution_modes.tree
+    assert lm.execution_modes.prefix_sharing
     assert lm._network.replaced.forwards == {}
 
 

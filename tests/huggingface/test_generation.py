@@ -1,4 +1,4 @@
-"""What is generated does not depend on batches, breaks or the way it is generated."""
+"""Tests that generated text does not depend on batches, interruptions or the generation loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook
 from lm_eval.errors import ConfigError, ModelError
-from lm_eval.models.huggingface import HFLM
+from lm_eval.models.huggingface import HFLM, kv_cache
 from tests.huggingface.conftest import ARCHITECTURES, SHAPE, T5, Make, ask, make_model, torch
 
 DRAWN = {"max_gen_toks": 8, "do_sample": True, "temperature": 1.5}
@@ -26,7 +26,7 @@ def repeated(text: str, repeats: int) -> Instance:
 def test_a_special_token_among_the_stop_strings_ends_an_answer(
     make_lm: Make, tokenizer: Any, extra: dict[str, Any]
 ) -> None:
-    """Its text is left out of the answer, so it cannot be found there."""
+    """Special tokens are not decoded, so the stop string cannot be found in the text."""
     settings = {"max_gen_toks": 30, **extra}
     lm = make_lm()
 
@@ -61,7 +61,7 @@ def test_repeats_that_are_left_are_not_those_that_were_drawn_before(make_lm: Mak
 
 
 def test_repeats_are_reported_in_their_order(make_lm: Make) -> None:
-    """So that what a broken-off run has kept are the first ones."""
+    """So an interrupted run has stored the first repeats."""
     lm = make_lm()
     reported: list[str] = []
     lm.set_cache_hook(CacheHook(lambda kind, args, text: reported.append(text)))
@@ -71,10 +71,9 @@ def test_repeats_are_reported_in_their_order(make_lm: Make) -> None:
 
 
 def test_repeats_keep_to_the_batch_size(make_lm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lm_eval.models.huggingface import rows
 
     sizes: list[int] = []
-    step = rows.Rows.step
+    step = kv_cache.KeyValueCache.step
 
     def counted(self: Any, network: Any, tokens: Any) -> Any:
         sizes.append(len(tokens))
@@ -82,7 +81,7 @@ def test_repeats_keep_to_the_batch_size(make_lm: Make, monkeypatch: pytest.Monke
 
     request = repeated("Tom has", 7)
     expected = make_lm().generate_until([request] * 7)
-    monkeypatch.setattr(rows.Rows, "step", counted)
+    monkeypatch.setattr(kv_cache.KeyValueCache, "step", counted)
     for options in ({"batch_size": 3}, {"batch_size": "auto", "max_batch_size": 3}):
         sizes.clear()
         assert make_lm(**options).generate_until([request] * 7) == expected
@@ -182,7 +181,7 @@ def alone_and_together(make_one: Any) -> tuple[list[str], list[str]]:
     ("name", "settings", "told"),
     [
         ("Rwkv", RWKV, "Prompts are continued one by one"),
-        ("RecurrentGemma", GRIFFIN, "Only prompts of one length are continued together"),
+        ("RecurrentGemma", GRIFFIN, "Only prompts of equal length are continued in one batch"),
     ],
 )
 def test_prompts_go_together_as_far_as_that_changes_nothing(
@@ -192,7 +191,7 @@ def test_prompts_go_together_as_far_as_that_changes_nothing(
     make_lm: Make,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """States swallow what prompts are filled up with, and RWKV mixes up the rows of a batch."""
+    """Recurrent states would include padding, and RWKV mixes the rows of a batch."""
     model = make_model(f"{name}ForCausalLM", f"{name}Config", settings)
     alone, together = alone_and_together(lambda **more: make_lm(model, max_length=64, **more))
     assert together == alone
@@ -240,11 +239,14 @@ def asked_all(lm: Any, **settings: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"num_return_sequences": 2}, "'a_task': num_return_sequences is not taken.*`repeats`"),
-        ({"return_dict_in_generate": True}, "return_dict_in_generate is not taken"),
-        ({"stop": ["e"]}, "stop is not taken: stop strings are called `until`"),
-        ({"until": 5}, "until must be a text or a list of texts, not 5"),
-        ({"until": ["e", 3]}, r"until must be a text or a list of texts, not \['e', 3\]"),
+        (
+            {"num_return_sequences": 2},
+            "'a_task': .* num_return_sequences is not supported.*`repeats`",
+        ),
+        ({"return_dict_in_generate": True}, "return_dict_in_generate is not supported"),
+        ({"stop": ["e"]}, "stop is not supported: use `until` for stop strings"),
+        ({"until": 5}, "until must be a string or a list of strings, not 5"),
+        ({"until": ["e", 3]}, r"until must be a string or a list of strings, not \['e', 3\]"),
     ],
 )
 def test_settings_that_would_change_what_comes_back_are_refused(
@@ -268,14 +270,14 @@ def test_a_subclass_that_gives_too_many_answers_is_told(llama: Any, tokenizer: A
         def _model_generate(self, *args: Any, **kwargs: Any) -> Any:
             return super()._model_generate(*args, **kwargs).repeat(2, 1)
 
-    with pytest.raises(ModelError, match=r"Twice\._model_generate gave \d answers to \d"):
+    with pytest.raises(ModelError, match=r"Twice\._model_generate returned \d answers to \d"):
         asked_all(Twice(pretrained=llama, tokenizer=tokenizer))
 
 
 def test_beams_that_stop_early_without_an_end_token_are_cut(
     make_lm: Make, llama: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers fills such rows up with -1."""
+    """transformers pads these rows with -1."""
     monkeypatch.setattr(llama.generation_config, "eos_token_id", None)
     for stop in "etao":
         alone = asked_all(make_lm(batch_size=1), num_beams=2, until=[stop])

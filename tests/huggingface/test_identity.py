@@ -1,4 +1,4 @@
-"""Answers kept for a model object are given to no other."""
+"""Tests that answers stored for one model object are never used for another model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lm_eval.config.run import RunConfig
-from lm_eval.models.identity import model_identity, tokenizer_of
+from lm_eval.models.identity import model_identity, tokenizer_digest
 from tests.huggingface.conftest import Make, torch
 
 
@@ -87,7 +87,7 @@ def test_weights_that_are_elsewhere_tell_nothing(
     lm = make_lm()
     lm._model = copy.deepcopy(llama).to("meta")
     identity(lm)
-    assert "for every HFLM object alike" in caplog.text
+    assert "shared by all HFLM objects" in caplog.text
 
 
 def test_weights_whose_numbers_cannot_be_read_are_named(
@@ -99,8 +99,8 @@ def test_weights_whose_numbers_cannot_be_read_are_named(
     other.model.norm.weight = torch.nn.Parameter(sparse)
     caplog.set_level("INFO", "lm_eval")
     identity(lm)
-    assert "numbers of the weight model.norm.weight cannot be read" in caplog.text
-    assert "for every HFLM object alike" in caplog.text
+    assert "not identified by its weights: model.norm.weight cannot be read" in caplog.text
+    assert "shared by all HFLM objects" in caplog.text
 
 
 def test_a_mistake_in_our_digest_of_weights_is_not_hidden(
@@ -126,5 +126,5 @@ def test_a_tokenizer_with_steps_in_python_is_known_by_name_and_told(
     lm = make_lm(tokenizer=other)
     other.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Whole())
     caplog.set_level("INFO", "lm_eval")
-    assert tokenizer_of(lm) == other.name_or_path
-    assert "known by its name alone: Custom PreTokenizer cannot be serialized" in caplog.text
+    assert tokenizer_digest(lm) == other.name_or_path
+    assert "is identified by its name: Custom PreTokenizer cannot be serialized" in caplog.text

@@ -1,4 +1,4 @@
-"""Our kernels compute what torch does; seen without a GPU through Triton's interpreter."""
+"""Tests our kernels against torch, without a GPU, in Triton's interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model given as an object is its owner's: changes are noticed, and it is left as it was."""
+"""Tests models passed as objects: changes to them are noticed, and they are left unchanged."""
 
 from __future__ import annotations
 
@@ -210,4 +210,4 @@ def test_arguments_that_come_too_late_are_told(
     make_lm: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_lm(dtype="bfloat16", peft="an/adapter")
-    assert "is loaded already: dtype, peft without effect" in caplog.text
+    assert "is loaded already. These arguments have no effect: dtype, peft." in caplog.text

@@ -1,4 +1,4 @@
-"""Subclasses that bring loops of their own find what the published harness has for them."""
+"""Tests that subclasses with their own loops find the helpers of the published harness."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.huggingface.conftest import Make, ask, torch
 
 
 class Looping(HFLM):
-    """Scores and generates by batches of equal size, as classes derived from the published do."""
+    """Scores and generates in its own batches, as subclasses of the published `HFLM` do."""
 
     def _loglikelihood_tokens(self, requests: Any, **kwargs: Any) -> list[tuple[float, bool]]:
         found = []

@@ -1,4 +1,4 @@
-"""When memory runs out the batch shrinks and nothing is lost; unscored positions cost nothing."""
+"""Tests that running out of memory shrinks batches, and that unscored positions need no memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on the architecture names every module of this room."""
+"""Tests that docs/architecture.md lists every module of `models/huggingface`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of kernels can be deleted: everything works without it, and answers stay the same."""
+"""Tests that everything works without the folder `kernels/`, with the same answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ written += [ask("generate_until", c, drawn) for c in contexts]
 json.dump({
     "package": lm_eval.__file__,
     "kernels": accelerated.kernels is not None,
-    "tree": lm.execution_modes.tree,
+    "tree": lm.execution_modes.prefix_sharing,
     "shared": lm.tree_scorer() is not None,
     "loglikelihood": lm.loglikelihood(scored),
     "rolling": lm.loglikelihood_rolling([ask("loglikelihood_rolling", contexts[0])]),
@@ -99,7 +99,7 @@ FIND = "from lm_eval.models.huggingface import accelerated; print(accelerated.ke
 def test_a_folder_that_holds_only_compiled_files_is_not_taken_for_the_kernels(
     tmp_path: Path,
 ) -> None:
-    """Version control leaves a `__pycache__` behind when it deletes a folder."""
+    """git leaves `__pycache__` behind when it deletes a folder."""
     folder = copied(tmp_path)
     shutil.rmtree(folder)
     (folder / "__pycache__").mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_a_module_that_the_kernels_lack_is_not_taken_for_their_absence(tmp_path:
 
 
 def test_one_module_imports_the_kernels() -> None:
-    """It has a plain alternative for each; whatever else imported them would not."""
+    """`accelerated` has a fallback for each kernel; other importers would have none."""
     package = "lm_eval.models.huggingface.kernels"
     graph = import_graph(modules_of(PACKAGE.parent))
     importers = {

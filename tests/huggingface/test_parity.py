@@ -1,4 +1,4 @@
-"""The answers are the published harness's, whatever the batch size, with sharing and without."""
+"""Tests that answers equal the published harness's, with any batch size and prefix sharing."""
 
 from __future__ import annotations
 

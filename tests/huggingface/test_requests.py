@@ -1,4 +1,4 @@
-"""Text becomes tokens once, begins once, is cut where it must be, and stops where it should."""
+"""Tests tokenization, beginning-of-text tokens, truncation and stop strings of requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import lm_eval
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.huggingface.encoding import (
     TextEncoder,
-    common_beginnings,
-    common_length,
-    quick_encoder,
+    common_prefix_length,
+    fast_encoder,
+    shared_beginnings,
 )
 from lm_eval.models.tokenizer import Tokenizer
 from lm_eval.tasks import TaskManager
@@ -25,7 +25,7 @@ LONG = "Mira walked along the river with her brother and counted the ducks. " * 
 
 
 def with_beginning(tokenizer: Any, template: str) -> Any:
-    """The tokenizer with a post-processor that adds its end-of-text token where `E` stands."""
+    """Returns a tokenizer whose template adds the end-of-text token at each `E`."""
     from tokenizers.processors import TemplateProcessing
 
     core = type(tokenizer.backend_tokenizer).from_str(tokenizer.backend_tokenizer.to_str())
@@ -83,11 +83,11 @@ def test_what_contexts_begin_with_in_common_is_encoded_once(tokenizer: Any) -> N
     encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
     shots = "Question: Tom has three apples. Answer: yes\n\n" * 9
     texts = [f"{shots}Question: Mira saw {i} birds. Answer:" for i in range(40)]
-    assert set(common_beginnings(texts, encoder.splits_at).values()) == {
+    assert set(shared_beginnings(texts, encoder.splits_at).values()) == {
         len(shots) + len("Question: Mira")
     }
     seen: list[str] = []
-    plain = quick_encoder(tokenizer, [])
+    plain = fast_encoder(tokenizer, [])
     encoder._encode = lambda asked: seen.extend(asked) or plain(asked)  # type: ignore[func-returns-value]
     found = encoder.encode_pairs([(text, " yes") for text in texts], 0, causal=True)
     for text, window in zip(texts, found, strict=True):
@@ -102,7 +102,7 @@ def test_what_contexts_begin_with_in_common_is_encoded_once(tokenizer: Any) -> N
 def test_a_common_beginning_ends_between_two_words_of_every_text(tokenizer: Any) -> None:
     encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
     texts = [LONG + f"Then Mira saw {what}" for what in (*"abcdefgh", "“ducks”", "“birds”")]
-    cuts = common_beginnings(texts, encoder.splits_at)
+    cuts = shared_beginnings(texts, encoder.splits_at)
     assert set(cuts.values()) == {len(LONG) + len("Then Mira")}
 
 
@@ -119,13 +119,13 @@ def test_a_tokenizer_with_steps_in_python_encodes_whole_texts_and_says_so(
     caplog.set_level("INFO", "lm_eval")
     encoder = TextEncoder(other, add_bos_token=None, causal=True)
     assert not encoder.splits_words
-    assert "Long contexts are encoded whole" in caplog.text
+    assert "Long contexts are encoded as a whole" in caplog.text
 
 
 def test_a_tokenizer_that_joins_words_after_all_is_found_out(tokenizer: Any) -> None:
-    """Here the last letter of a text becomes another token, wherever the text ends."""
+    """The last letter of each text becomes another token, wherever the text ends."""
     encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
-    plain = quick_encoder(tokenizer, [])
+    plain = fast_encoder(tokenizer, [])
     encoder._encode = lambda asked: [[*tokens[:-1], 7] for tokens in plain(asked)]
     texts = [f"{LONG * 2}They have {i} apples" for i in range(40)]
     found = encoder.encode_pairs([(text, " now") for text in texts], 0, causal=True)
@@ -147,7 +147,7 @@ def test_a_tokenizer_that_joins_words_after_all_is_found_out(tokenizer: Any) -> 
     ],
 )
 def test_common_length(one: str, other: str, length: int) -> None:
-    assert common_length(one, other) == common_length(other, one) == length
+    assert common_prefix_length(one, other) == common_prefix_length(other, one) == length
 
 
 def test_a_context_of_nothing_is_the_prefix_token(make_lm: Make) -> None:
@@ -287,7 +287,7 @@ def test_every_answer_is_reported_as_it_comes(make_lm: Make) -> None:
 def test_an_encoder_decoder_scores_whole_continuations_that_end_differently(
     make_lm: Make,
 ) -> None:
-    """Also behind a context that is shorter than they are."""
+    """Also if the context is shorter than the continuations."""
     model = make_model("T5ForConditionalGeneration", "T5Config", T5)
     lm = make_lm(model, max_length=64)
     ends = [" has three apples and four pears", " has three apples and four apples"]
@@ -320,7 +320,7 @@ def test_the_softmax_is_computed_as_precisely_as_asked(llama: Any, make_lm: Make
 
 def test_scoring_is_refused_while_the_model_is_to_think(make_lm: Make) -> None:
     lm = make_lm(enable_thinking=True, think_end_token="</think>")
-    with pytest.raises(ConfigError, match=r"for tasks that generate.*a_task"):
+    with pytest.raises(ConfigError, match=r"only for tasks that generate text.*a_task"):
         lm.loglikelihood([ask("loglikelihood", "Tom", " has")])
 
 
@@ -347,7 +347,7 @@ def test_the_chat_template_that_is_named_is_applied(
 
     assert prompt("tool_use").startswith("T Of what colour")
     assert prompt(True).startswith("D Of what colour")
-    with pytest.raises(ModelError, match=r"no chat template 'tools'; it has: default, tool_use"):
+    with pytest.raises(ModelError, match=r"no chat template 'tools'\..*NAME: default, tool_use"):
         prompt("tools")
 
 

@@ -1,4 +1,4 @@
-"""Whole runs: by command, by several processes, with adapters and differences."""
+"""Tests whole runs: by command, in several processes, with adapters and delta weights."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_a_run_scores_what_the_numpy_model_scores(alone: Any) -> None:
 
 
 def two_processes() -> list[str]:
-    """The command that starts what follows twice, as `accelerate launch` does for two GPUs.
+    """Returns a command prefix that starts two processes, as `accelerate launch` does on two GPUs.
 
-    (On a processor that starts one process, whatever it is told.)
+    (On a CPU, `accelerate launch` starts only one process.)
     """
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     return [*launcher, "--master_port", str(free_port())]
@@ -119,7 +119,7 @@ if __name__ == "__main__":
 
 
 def test_a_script_with_a_class_of_its_own_runs_in_several_processes(tmp_path: Path) -> None:
-    """As research repositories have them: the class sets rank and size, the script hands over."""
+    """As in research code: the class sets rank and world size, and the script passes it on."""
     script = tmp_path / "own.py"
     script.write_text(SCRIPT)
     options = ["--model", "own_dist", "--model_args", "steps=3", "--batch_size", "4"]
@@ -149,7 +149,7 @@ def test_a_script_with_a_class_of_its_own_runs_in_several_processes(tmp_path: Pa
 def test_processes_that_hold_parts_of_a_model_ask_the_same_and_give_one_result(
     alone: Any, tmp_path: Path
 ) -> None:
-    """Also the second time, when one of them has all answers and the others have none."""
+    """Also in a second run, when one process has all answers stored and the others have none."""
     command = [*two_processes(), "-m", "lm_eval", "run", "--model", "hf"]
     arguments = f"pretrained={WEIGHTS},dtype=float32,max_length={LONGEST},tp_plan=auto"
     command += ["--model_args", arguments, "--device", "cpu", "--limit", "12"]
@@ -188,7 +188,7 @@ def test_an_adapter_changes_the_answers_and_shares_prefixes(
     adapted = peft.get_peft_model(fresh, config)
     adapted.save_pretrained(tmp_path / "adapter")
     lm = HFLM(pretrained=str(base), peft=str(tmp_path / "adapter"), device="cpu")
-    assert lm.execution_modes.tree
+    assert lm.execution_modes.prefix_sharing
     asked = [ask("loglikelihood", "Tom has", f" {w}") for w in ("three", "four apples")]
     found = lm.loglikelihood(asked)
     plain = HFLM(pretrained=str(base), device="cpu").loglikelihood(asked)
@@ -250,10 +250,12 @@ def test_quantised_weights_are_asked_for_by_name(
 
 
 def test_switches_of_quantisation_become_the_object_that_transformers_wants() -> None:
-    from lm_eval.models.huggingface.loading import quantised
+    from lm_eval.models.huggingface.loading import with_quantization_config
 
     given = {"load_in_4bit": True, "bnb_4bit_compute_dtype": "bfloat16", "revision": "main"}
-    made = quantised(given)
+    made = with_quantization_config(given)
     assert set(made) == {"quantization_config", "revision"}
     assert made["quantization_config"].bnb_4bit_compute_dtype == torch.bfloat16
-    assert quantised({"load_in_8bit": False, "revision": "main"}) == {"revision": "main"}
+    assert with_quantization_config({"load_in_8bit": False, "revision": "main"}) == {
+        "revision": "main"
+    }

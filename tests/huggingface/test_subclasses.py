@@ -1,4 +1,4 @@
-"""Classes written for the published `HFLM` run here: what they replace is asked."""
+"""Tests that subclasses of the published `HFLM` work: the methods they override are called."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def numbers(answers: list[tuple[float, bool]]) -> Any:
 
 
 class Foreign(HFLM):
-    """A model and tokenizer of another library behind a stand-in that transformers loads."""
+    """Wraps a model and tokenizer of another library; transformers loads only a placeholder."""
 
     def __init__(self, network: Any, text: Any) -> None:
         super().__init__(pretrained=str(WEIGHTS), device="cpu")
@@ -120,7 +120,7 @@ def test_a_class_that_makes_configuration_and_model_by_itself(llama: Any, tokeni
     assert [score for score, _ in lm.loglikelihood(SCORED)] == numbers(
         expected.loglikelihood(SCORED)
     )
-    assert lm.execution_modes.tree
+    assert lm.execution_modes.prefix_sharing
 
 
 def test_a_class_that_makes_its_model_of_few_arguments(llama: Any, tokenizer: Any) -> None:
@@ -214,7 +214,7 @@ def test_a_model_or_tokenizer_exchanged_on_a_finished_object_is_used(
 
 
 def test_a_process_by_itself_has_no_accelerator(make_lm: Make) -> None:
-    """Subclasses ask by `hasattr`."""
+    """Subclasses test for it with `hasattr`."""
     lm = make_lm()
     assert not hasattr(lm, "accelerator")
     assert lm.all_gather(3) == 3

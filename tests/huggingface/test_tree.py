@@ -1,4 +1,4 @@
-"""Our attention kernel is given every chain with its ancestors' keys: checked with a slow one."""
+"""Tests that the attention kernel gets each chain with its ancestors' keys, by a slow kernel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval.engine.plan import fill_up
+from lm_eval.engine.plan import pad_batch
 from lm_eval.models.huggingface import scoring
 from lm_eval.models.huggingface.kernels import attention
-from lm_eval.models.huggingface.kernels.attention import chains
+from lm_eval.models.huggingface.kernels.attention import find_chains
 from lm_eval.models.huggingface.scoring import TreeScorer
 from tests.demo.test_plan import Request, limits, make, requests
 from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model
@@ -25,27 +25,27 @@ def test_tiles_tell_each_query_its_path(
     found: list[Request], most: int | None, queries: int, spare: int
 ) -> None:
     for planned in make(found, max_tokens=most):
-        batch = fill_up(planned, len(planned.tokens) - planned.given + spare)
-        chained = chains(batch)
+        batch = pad_batch(planned, len(planned.tokens) - planned.num_cached + spare)
+        chained = find_chains(batch)
         told = {}
-        for first, count, seen, above, stem, root, listed, own in attention.tile(
+        for first, count, seen, above, stem, root, listed, own in attention.make_tiles(
             chained, queries
         ).tolist():
             assert count <= queries
             apart = chained.keys[listed : listed + above - stem].tolist()
             for i in range(count):
                 keys = [*range(root, root + stem), *apart, *range(own, own + seen + i - above)]
-                told[batch.given + first + i] = keys
-        nodes = range(batch.given, len(batch.tokens))
+                told[batch.num_cached + first + i] = keys
+        nodes = range(batch.num_cached, len(batch.tokens))
         assert told == {node: batch.path(node).tolist() for node in nodes}
 
 
 def test_a_long_stem_is_not_listed() -> None:
-    """Questions behind the same examples, some choices behind each: only questions are listed."""
+    """Questions share few-shot examples and have several choices: only questions are listed."""
     shots = list(range(1000))
     texts = [[*shots, 2000 + i, 1, 2, 3 + j] for i in range(20) for j in range(4)]
     (batch,) = make([(text, 1) for text in texts])
-    assert len(chains(batch).keys) <= 20 * 5
+    assert len(find_chains(batch).keys) <= 20 * 5
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral-window", "gpt_neox", "gemma2", "gpt-oss"])
@@ -56,9 +56,9 @@ def test_chains_see_their_ancestors_and_nothing_else(
     model = make_model(*ARCHITECTURES[name][:3])
     lm = make_lm(model, max_length=LONGEST)
     monkeypatch.setattr(attention, "attend", slow_attend)
-    monkeypatch.setattr(attention, "ROWS", rows)
+    monkeypatch.setattr(attention, "TILE_ROWS", rows)
     windows = draw_windows(seed=3)
-    fitted = lm._reading_limits().fit_all(enumerate(windows))
+    fitted = lm._input_limits().fit_all(enumerate(windows))
     lm.budget.tokens = 200
     scorer = TreeScorer(lm._network, *lm._limits(), kernels=True)
     found = dict(scorer.score([fitted]))
@@ -75,7 +75,7 @@ def test_batches_of_round_sizes_score_the_same(
     lm.budget.tokens = 150
     expected = lm._loglikelihood_tokens(windows)
     shared = lm.run_context.usage.tokens_shared
-    monkeypatch.setattr(scoring, "ROUND_SIZES", ("cpu",))
+    monkeypatch.setattr(scoring, "ROUNDED_SIZE_DEVICES", ("cpu",))
     sizes = set()
     run = scoring.TreeScorer.run
 
@@ -104,4 +104,4 @@ def test_round_sizes_are_little_larger(count: int) -> None:
     ("count", "rows"), [(1, 1), (2, 2), (3, 4), (16, 16), (17, 32), (33, 48), (48, 48)]
 )
 def test_rows_come_in_few_sizes(count: int, rows: int) -> None:
-    assert scoring.in_pieces(count, 16) == rows
+    assert scoring.round_up_to_pieces(count, 16) == rows

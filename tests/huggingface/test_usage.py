@@ -1,4 +1,4 @@
-"""Tokens read, shared and written are counted; prefixes are shared where that pays."""
+"""Tests the counts of read, shared and generated tokens, and when prefixes are shared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHOICES = [
 
 
 def reads(lm: Any) -> list[tuple[int, ...]]:
-    """What the model is to read: everything but the last token."""
+    """Returns the tokens that the model reads for each request: all but the last."""
     return [tuple(lm.tok_encode("".join(request.args))[:-1]) for request in CHOICES]
 
 
@@ -43,7 +43,7 @@ def test_without_sharing_only_equal_reads_are_computed_once(make_lm: Make) -> No
 
 @pytest.mark.parametrize("extra", [{}, {"repetition_penalty": 1.0}])
 def test_written_tokens_are_counted(make_lm: Make, extra: dict[str, float]) -> None:
-    """Also where transformers generates, as it does for settings that we do not know."""
+    """Also when transformers generates, which it does for settings that our loop does not know."""
     lm = make_lm()
     settings = {"max_gen_toks": 5, **extra}
     texts = ["Tom has", "Tom has", "Mira and her brother"]
@@ -55,7 +55,7 @@ def test_written_tokens_are_counted(make_lm: Make, extra: dict[str, float]) -> N
 
 
 def rows_run(lm: Any, windows: list[tuple[list[int], list[int]]], patch: Any) -> int:
-    """How many requests are run in rows of their own."""
+    """Returns how many requests are computed without prefix sharing."""
     found = []
     launch = PlainScorer._launch
 

@@ -1,4 +1,7 @@
-"""Write the demo tasks' documents, drawn from the held-out side of the little world."""
+"""Writes the documents of the demo tasks, generated from the held-out content.
+
+Run it from the root of the repository: `python -m tools.demo.benchmark`.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ Doc = dict[str, Any]
 
 
 def choice(rng: random.Random, number: int) -> Doc:
-    """A scene, a question and four answers.
+    """Returns a document of `demo_choice`: a scene, a question and four answers.
 
-    The right answer gives the full description. One wrong answer is true of somebody else in the
-    scene, in its short form every other time: a model that does not yet know how answers look here
-    tends to prefer the short one. The scene does not mention the other two.
+    The correct answer is a full description. One wrong answer is true of another person in the
+    scene; in every second document it is in short form, which models tend to prefer without
+    few-shot examples. The other two are not mentioned in the scene.
     """
     kind = KINDS[number % len(KINDS)]
     while True:
@@ -38,8 +41,8 @@ def choice(rng: random.Random, number: int) -> Doc:
             extra = _absent(rng, scene, kind, "short")
             if extra not in absent:
                 absent.append(extra)
-        # Wrong answers have draws of their own: scenes and questions stay what they are, and with
-        # them the training text, when wrong answers are chosen differently.
+        # Wrong answers have their own random generator. So scenes, questions and the training text
+        # do not change when wrong answers are chosen differently.
         aside = random.Random(f"{scene.text} {asked.question}")
         absent = absent or [_absent(aside, scene, kind, "short")]
         present = aside.choice(asked.wrong)[("full", "short")[number % 2]]
@@ -55,7 +58,10 @@ def choice(rng: random.Random, number: int) -> Doc:
 
 
 def _absent(rng: random.Random, scene: Scene, kind: str, style: str) -> str:
-    """An answer of the right sort that the scene does not mention."""
+    """Returns a random answer to a question of this `kind` that the scene does not mention.
+
+    `style` is "short" or "full".
+    """
     while True:
         if kind.startswith("where"):
             place = pick(rng, lex.PLACES)
@@ -72,28 +78,34 @@ def _absent(rng: random.Random, scene: Scene, kind: str, style: str) -> str:
         if style == "short":
             return answer
         if kind == "what_has":
-            answer = f"{a(rng.choice(lex.COLOURS))} {word}"
+            answer = f"{a(rng.choice(lex.COLORS))} {word}"
         return f"{answer} {rng.choice(tails)}"
 
 
 def pairs(rng: random.Random, number: int) -> Doc:
+    """Returns a document of `demo_pairs`: a grammatical and an ungrammatical sentence."""
     phenomenon = list(PHENOMENA)[number % len(PHENOMENA)]
     pair = draw_pair(rng, phenomenon, test=True)
     return {"good": pair.good, "bad": pair.bad, "phenomenon": phenomenon}
 
 
 def lastword(rng: random.Random, number: int) -> Doc:
+    """Returns a document of `demo_lastword`: a story without its last word, and that word."""
     plot = list(PLOTS)[number % len(PLOTS)]
     context, _, word = draw_story(rng, test=True, plots=(plot,)).text.rpartition(" ")
     return {"context": context, "word": word.rstrip("."), "plot": plot}
 
 
 def stories(rng: random.Random, number: int) -> Doc:
-    """A tale of some chapters; every fourth is longer than the model's context."""
+    """Returns a document of `demo_stories`: one to three chapters, or twelve in every fourth one.
+
+    Twelve chapters are longer than the demo model's context.
+    """
     return {"text": draw_tale(rng, 12 if number % 4 == 3 else 1 + number % 4, test=True)}
 
 
 def sums(rng: random.Random, number: int) -> Doc:
+    """Returns a document of `demo_sums`: a word problem with one or two calculation steps."""
     drawn = draw_sum(rng, test=True, steps=1 if number % 5 < 3 else 2)
     return {"question": drawn.question, "working": drawn.working, "answer": str(drawn.number)}
 
@@ -110,7 +122,7 @@ FILES: dict[str, tuple[Callable[[random.Random, int], Doc], int]] = {
 
 
 def make() -> dict[str, list[Doc]]:
-    """Make every file's documents; no document occurs twice in the benchmark."""
+    """Returns the documents of each file, by file name. No document occurs twice."""
     seen: set[str] = set()
     made: dict[str, list[Doc]] = {}
     for name, (maker, count) in FILES.items():
@@ -127,7 +139,7 @@ def make() -> dict[str, list[Doc]]:
 
 
 def write(folder: Path = DATA) -> None:
-    """Write the benchmark's files."""
+    """Writes the documents to `folder`, one JSON Lines file per split."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, docs in make().items():
         lines = "".join(json.dumps(doc, ensure_ascii=False) + "\n" for doc in docs)

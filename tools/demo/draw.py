@@ -1,4 +1,4 @@
-"""Seeded drawing and the rule that keeps the test's content out of the training text."""
+"""Random sampling, and the rule that keeps test content out of the training text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ HELD_OUT_ONE_IN = 10
 
 @cache
 def held_out(*key: object) -> bool:
-    """Whether a piece of content belongs to the test alone.
+    """Returns whether content with this `key` is reserved for the test documents.
 
-    The key names what makes a document what it is (an operand pair, a person with a thing at a
-    place, a plot with its ending). Hashing it splits the world itself in two, so that no choice of
-    seed can bring a test document into the training text.
+    The key is what defines a document: two operands, a person with a thing at a place, a plot with
+    its ending. The key's hash decides, independent of any seed, so that no seed can generate test
+    content as training text.
     """
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % HELD_OUT_ONE_IN == 0
@@ -31,16 +31,17 @@ def held_out(*key: object) -> bool:
 
 @cache
 def _weights(count: int) -> tuple[float, ...]:
+    """Returns the cumulative weights of `count` items, for `pick`."""
     return tuple(accumulate(1.0 / (rank + 4) for rank in range(count)))
 
 
 def pick(rng: random.Random, items: Sequence[T]) -> T:
-    """Draw with a mild preference for earlier items, so that words differ in how rare they are."""
+    """Returns a random item; earlier items are likelier, so that words differ in frequency."""
     return rng.choices(items, cum_weights=_weights(len(items)))[0]
 
 
 def pick_distinct(rng: random.Random, items: Sequence[T], count: int) -> list[T]:
-    """Draw several different items, earlier ones more often."""
+    """Returns `count` different random items; earlier items are likelier."""
     found: list[T] = []
     while len(found) < count:
         item = pick(rng, items)
@@ -52,7 +53,7 @@ def pick_distinct(rng: random.Random, items: Sequence[T], count: int) -> list[T]
 def until_split(
     draw: Callable[[], D], keys: Callable[[D], Sequence[tuple[object, ...]]], *, test: bool
 ) -> D:
-    """Draw until the content falls on the wanted side: all keys held out, or none of them."""
+    """Returns the first result of `draw` whose keys are all held out (`test`), or none of them."""
     while True:
         drawn = draw()
         if all(held_out(*key) == test for key in keys(drawn)):
@@ -60,7 +61,7 @@ def until_split(
 
 
 class Person:
-    """A name with its pronouns."""
+    """A person of the generated texts: a name with its pronouns."""
 
     def __init__(self, name: str, woman: bool) -> None:
         self.name = name
@@ -84,10 +85,10 @@ PEOPLE = tuple(
 
 
 def a(phrase: str) -> str:
-    """Put the indefinite article before a phrase."""
+    """Returns `phrase` with its indefinite article, "a" or "an"."""
     return ("an " if phrase[0] in "aeiou" else "a ") + phrase
 
 
 def capital(sentence: str) -> str:
-    """Begin a sentence with a capital letter and leave the rest as it is."""
+    """Returns `sentence` with its first letter in upper case."""
     return sentence[0].upper() + sentence[1:]

@@ -1,4 +1,4 @@
-"""The words of the little world, kept apart from its grammar so that either can be read alone."""
+"""The vocabulary of the generated texts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Noun(NamedTuple):
-    """A countable noun with both of its numbers."""
+    """A countable noun: singular and plural."""
 
     one: str
     many: str
 
 
 class Verb(NamedTuple):
-    """An intransitive verb in the three forms the grammar needs."""
+    """A verb: base form, third person singular, past."""
 
     base: str
     third: str
@@ -21,19 +21,19 @@ class Verb(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A place and the preposition that goes with it."""
+    """A place and its preposition, as in "at the market"."""
 
     prep: str
     noun: str
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a list written as running text."""
+    """Returns the whitespace-separated words of `text`."""
     return tuple(text.split())
 
 
 def _nouns(text: str) -> tuple[Noun, ...]:
-    """Read `one` (regular plural) or `one/many` entries."""
+    """Returns the nouns of `text`, written as `singular/plural` or, if regular, `singular`."""
     found = []
     for entry in text.split():
         one, _, many = entry.partition("/")
@@ -42,6 +42,7 @@ def _nouns(text: str) -> tuple[Noun, ...]:
 
 
 def _verbs(text: str) -> tuple[Verb, ...]:
+    """Returns the verbs of `text`, written as `base/third/past` entries."""
     return tuple(Verb(*entry.split("/")) for entry in text.split())
 
 
@@ -76,7 +77,7 @@ FOODS = _nouns(
     coin shell button stone feather marble nail"""
 )
 DISHES = words("soup bread cheese cake honey rice salad porridge butter fish jam pie")
-COLOURS = words("red blue green yellow black white brown grey pink purple")
+COLORS = words("red blue green yellow black white brown grey pink purple")
 ADJECTIVES = words("old young tall small quiet clever tired happy proud poor brave kind")
 PLACES = tuple(
     Place(*entry.split("/"))

@@ -1,4 +1,4 @@
-"""Scenes of people with things at places, and the questions one can ask about them."""
+"""Generates scenes, in which people have things at places, and questions about them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ STYLE_WEIGHTS = (40, 20, 40)
 
 @dataclass(frozen=True)
 class Actor:
-    """One person of a scene with all that is told of them."""
+    """One person of a scene: name, job, place, and the thing that the person has."""
 
     person: Person
     job: str
     place: lex.Place
     place_tail: str
     thing: str
-    colour: str
+    color: str
     thing_tail: str
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What decides on which side of the split this actor falls."""
+        """The key for `held_out`, which decides whether this is test or training content."""
         return ("scene", self.person.name, self.thing, self.place.noun)
 
     @property
@@ -53,20 +53,20 @@ class Actor:
 
     @property
     def thing_full(self) -> str:
-        return f"{a(self.colour)} {self.thing} {self.thing_tail}"
+        return f"{a(self.color)} {self.thing} {self.thing_tail}"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A told scene and the state of the world at its end."""
+    """The text of a scene, and where its people are and what they have at its end."""
 
     text: str
     actors: tuple[Actor, ...]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question with its answer in every style, and answers that are wrong here."""
+class Question:
+    """A question, its answer in every style of `STYLES`, and wrong answers from the same scene."""
 
     question: str
     answer: dict[str, str]
@@ -76,39 +76,40 @@ class Asked:
 def draw_scene(
     rng: random.Random, *, test: bool, rich: bool = True, sizes: tuple[int, ...] = (2, 3, 3, 4)
 ) -> Scene:
-    """Draw a scene: everybody is introduced, then perhaps something happens.
+    """Returns a random scene: each person is introduced, then sometimes one event follows.
 
-    A plain scene leaves out jobs, colours and whereabouts; it is the easier reading that makes the
-    rich ones learnable.
+    Without `rich`, jobs, colors and details of places and things are left out; such easier scenes
+    help the model to learn the rich ones. `sizes` are the possible numbers of people.
     """
     count = rng.choice(sizes)
     people = pick_distinct(rng, PEOPLE, count)
     jobs = rng.sample([job.one for job in lex.JOBS], count)
-    colours = rng.sample(lex.COLOURS, count)
+    colors = rng.sample(lex.COLORS, count)
     used_places: set[str] = set()
     used_things: set[str] = set()
     actors = []
-    for person, job, colour in zip(people, jobs, colours, strict=True):
+    for person, job, color in zip(people, jobs, colors, strict=True):
 
-        def draw(person: Person = person, job: str = job, colour: str = colour) -> Actor:
+        def draw(person: Person = person, job: str = job, color: str = color) -> Actor:
             place = pick(rng, [p for p in lex.PLACES if p.noun not in used_places])
             thing = pick(rng, [n.one for n in lex.THINGS if n.one not in used_things])
             tails = rng.choice(lex.PLACE_TAILS), rng.choice(lex.THING_TAILS)
-            return Actor(person, job, place, tails[0], thing, colour, tails[1])
+            return Actor(person, job, place, tails[0], thing, color, tails[1])
 
         actor = until_split(draw, lambda drawn: [drawn.key], test=test)
         used_places.add(actor.place.noun)
         used_things.add(actor.thing)
         actors.append(actor)
-    sentences = [(_introduce if rich else _name)(rng, actor) for actor in actors]
-    happening = _happen(rng, actors, test=test)
-    if happening is not None:
-        sentence, actors = happening
+    sentences = [(_introduce if rich else _introduce_briefly)(rng, actor) for actor in actors]
+    event = _draw_event(rng, actors, test=test)
+    if event is not None:
+        sentence, actors = event
         sentences.append(sentence)
     return Scene(" ".join(sentences), tuple(actors))
 
 
 def _introduce(rng: random.Random, one: Actor) -> str:
+    """Returns an introduction of a person with all details."""
     form = rng.randrange(6)
     if form < 2:
         return f"{one.named} is {one.where_full} and has {one.thing_full}."
@@ -118,8 +119,8 @@ def _introduce(rng: random.Random, one: Actor) -> str:
     return f"{one.named} has {one.thing_full}. {she} is {one.where_full}."
 
 
-def _name(rng: random.Random, one: Actor) -> str:
-    """Introduce somebody in as few words as possible."""
+def _introduce_briefly(rng: random.Random, one: Actor) -> str:
+    """Returns a short introduction of a person, without job, color and details."""
     name, thing = one.person.name, a(one.thing)
     return rng.choice(
         (
@@ -130,10 +131,13 @@ def _name(rng: random.Random, one: Actor) -> str:
     )
 
 
-def _happen(
+def _draw_event(
     rng: random.Random, actors: list[Actor], *, test: bool
 ) -> tuple[str, list[Actor]] | None:
-    """Let somebody walk to somebody else, or two people swap their things."""
+    """Returns a random event and the people after it: one walks to another, or two swap things.
+
+    Returns None if nothing happens, or if the result would be test content in a training scene.
+    """
     if rng.random() < 0.6:
         return None
     first, second = rng.sample(range(len(actors)), 2)
@@ -143,8 +147,8 @@ def _happen(
         after[first] = replace(one, place=two.place, place_tail=two.place_tail)
         told = f"Then {one.person.name} walks to the {two.place.noun}."
     else:
-        after[first] = replace(one, thing=two.thing, colour=two.colour, thing_tail=two.thing_tail)
-        after[second] = replace(two, thing=one.thing, colour=one.colour, thing_tail=one.thing_tail)
+        after[first] = replace(one, thing=two.thing, color=two.color, thing_tail=two.thing_tail)
+        after[second] = replace(two, thing=one.thing, color=one.color, thing_tail=one.thing_tail)
         told = (
             f"Then {one.person.name} and {two.person.name} swap the {one.thing} and the "
             f"{two.thing}."
@@ -154,8 +158,11 @@ def _happen(
     return told, after
 
 
-def ask(rng: random.Random, scene: Scene, kind: str) -> Asked | None:
-    """Ask one question of a scene; None where the scene leaves its answer open."""
+def ask(rng: random.Random, scene: Scene, kind: str) -> Question | None:
+    """Returns a question of this `kind` (see `KINDS`) about a random person of the scene.
+
+    None if the answer is ambiguous.
+    """
     actors = list(scene.actors)
     rng.shuffle(actors)
     one, others = actors[0], actors[1:]
@@ -189,18 +196,22 @@ def ask(rng: random.Random, scene: Scene, kind: str) -> Asked | None:
     answer = styles(one)
     wrong = {found["short"]: found for found in map(styles, others)}
     wrong.pop(answer["short"], None)
-    return Asked(question, answer, list(wrong.values()))
+    return Question(question, answer, list(wrong.values()))
 
 
-def _ask_any(rng: random.Random, scene: Scene) -> Asked:
+def _ask_any(rng: random.Random, scene: Scene) -> Question:
+    """Returns a question of a random kind about the scene."""
     while True:
         asked = ask(rng, scene, rng.choice(KINDS))
         if asked is not None:
             return asked
 
 
-def _ask_many(rng: random.Random, scene: Scene, count: int) -> list[Asked]:
-    """Different questions of one scene: answers are what there is to learn, so they are dense."""
+def _ask_many(rng: random.Random, scene: Scene, count: int) -> list[Question]:
+    """Returns up to `count` different questions about a scene.
+
+    Only answers can be predicted from the text, so training needs many of them per scene.
+    """
     asked = {
         question.question: question for question in (_ask_any(rng, scene) for _ in range(count))
     }
@@ -208,10 +219,9 @@ def _ask_many(rng: random.Random, scene: Scene, count: int) -> list[Asked]:
 
 
 def scene_document(rng: random.Random) -> str:
-    """A training document of scenes and questions in one of several layouts.
+    """Returns a training document of scenes and questions in one of several layouts.
 
-    The style of the answers is one and the same throughout a document, as a reader of several
-    solved examples would expect.
+    All answers of a document have the same style, as in a prompt with few-shot examples.
     """
     rich = rng.random() < 0.55
     style = rng.choices(STYLES[: 2 + rich], STYLE_WEIGHTS[: 2 + rich])[0]

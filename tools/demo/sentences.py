@@ -1,4 +1,7 @@
-"""Sentences rich in agreement, each with a twin that breaks the rule it shows."""
+"""Generates minimal pairs: a grammatical sentence, and one that breaks one rule of agreement.
+
+Each phenomenon is a function that returns a random `Pair`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ OBJECT_TALES = ("on the table", "in the old house", "under the stairs", "in the 
 
 @dataclass(frozen=True)
 class Pair:
-    """A good sentence, its ungrammatical twin and the content that decides its split."""
+    """A minimal pair: a grammatical and an ungrammatical sentence.
+
+    `key` decides whether the pair is test or training content.
+    """
 
     good: str
     bad: str
@@ -33,28 +39,30 @@ class Pair:
 
 
 def _number(rng: random.Random, noun: lex.Noun) -> tuple[bool, str]:
+    """Returns whether a random number is plural, and the noun in that number."""
     many = rng.random() < 0.5
     return many, noun.many if many else noun.one
 
 
 def _other(rng: random.Random, noun: lex.Noun, many: bool, test: bool) -> tuple[bool, str]:
-    """A noun that stands between: of either number in training, of the other one in a test.
+    """Returns a form of `noun`, which comes between subject and verb, and whether it is plural.
 
-    Were it always of the other number, its own number would give the right form away.
+    In a test it has the opposite number of the subject (`many`). In training its number is random:
+    if it were always the opposite, it would reveal the correct verb form.
     """
     other = not many if test else rng.random() < 0.5
     return other, noun.many if other else noun.one
 
 
 def _finite(verb: lex.Verb, many: bool) -> tuple[str, str]:
-    """The verb form that agrees and the one that does not."""
+    """Returns the present-tense form that agrees with the subject, and the one that does not."""
     return (verb.base, verb.third) if many else (verb.third, verb.base)
 
 
 def _noun(rng: random.Random, nouns: tuple[lex.Noun, ...], test: bool) -> lex.Noun:
-    """A noun, now and then one made up on the spot: number must be read off its ending.
+    """Returns a random noun, sometimes an invented one, whose number only its ending shows.
 
-    Made-up nouns are split like all content, so the test's have never been seen at all.
+    Invented nouns of the test never occur in the training text.
     """
     if rng.random() >= (NEW_WORDS_TEST if test else NEW_WORDS):
         return pick(rng, nouns)
@@ -67,6 +75,7 @@ def _noun(rng: random.Random, nouns: tuple[lex.Noun, ...], test: bool) -> lex.No
 
 
 def verb_agreement(rng: random.Random, test: bool) -> Pair:
+    """Returns a pair: a verb must agree in number with the subject before it."""
     noun, verb = _noun(rng, BEINGS, test), pick(rng, lex.VERBS)
     many, word = _number(rng, noun)
     right, wrong = _finite(verb, many)
@@ -75,6 +84,7 @@ def verb_agreement(rng: random.Random, test: bool) -> Pair:
 
 
 def verb_attractor(rng: random.Random, test: bool) -> Pair:
+    """Returns a pair: a verb must agree with its subject, not with a noun in between."""
     noun, near = _noun(rng, BEINGS, test), pick(rng, BEINGS)
     verb = pick(rng, lex.VERBS)
     many, word = _number(rng, noun)
@@ -89,6 +99,7 @@ def verb_attractor(rng: random.Random, test: bool) -> Pair:
 
 
 def verb_relative(rng: random.Random, test: bool) -> Pair:
+    """Returns a pair: a verb must agree with its subject across a relative clause."""
     noun, near = _noun(rng, BEINGS, test), pick(rng, BEINGS)
     verb, seeing = pick(rng, lex.VERBS), rng.choice(lex.SEEING)
     many, word = _number(rng, noun)
@@ -104,7 +115,10 @@ def verb_relative(rng: random.Random, test: bool) -> Pair:
 
 
 def verb_stacked(rng: random.Random, test: bool) -> Pair:
-    """Two attractors in a row, a construction that the training text does not have."""
+    """Returns a pair: a verb must agree with its subject across two other nouns.
+
+    The training text does not have this construction.
+    """
     noun, near = _noun(rng, BEINGS, test), pick(rng, BEINGS)
     far, verb = pick(rng, BEINGS), pick(rng, lex.VERBS)
     many, word = _number(rng, noun)
@@ -117,11 +131,12 @@ def verb_stacked(rng: random.Random, test: bool) -> Pair:
 
 
 def copula(rng: random.Random, test: bool) -> Pair:
+    """Returns a pair: the verb "be" must agree with its subject across another noun."""
     goods = lex.THINGS + lex.FOODS
     noun, near = _noun(rng, goods, test), pick(rng, goods)
     many, word = _number(rng, noun)
     _, other = _other(rng, near, many, test)
-    adjective = rng.choice(lex.COLOURS)
+    adjective = rng.choice(lex.COLORS)
     past = rng.random() < 0.5
     right, wrong = ("were", "was") if past else ("are", "is")
     if not many:
@@ -133,20 +148,22 @@ def copula(rng: random.Random, test: bool) -> Pair:
 
 
 def determiner(rng: random.Random, test: bool) -> Pair:
+    """Returns a pair: a noun must agree in number with its determiner, such as "these"."""
     noun, one = _noun(rng, lex.THINGS + lex.FOODS, test), pick(rng, PEOPLE)
     many, word = _number(rng, noun)
     other = noun.one if many else noun.many
     which = rng.choice(("these", "those", "many") if many else ("this", "that", "every"))
-    colour = rng.choice(lex.COLOURS)
+    color = rng.choice(lex.COLORS)
     seeing = rng.choice(lex.SEEING[:4]).past
     tail = rng.choice(OBJECT_TALES)
-    head = f"{one.name} {seeing} {which} {colour}"
+    head = f"{one.name} {seeing} {which} {color}"
     return Pair(
-        f"{head} {word} {tail}.", f"{head} {other} {tail}.", ("determiner", noun.one, colour)
+        f"{head} {word} {tail}.", f"{head} {other} {tail}.", ("determiner", noun.one, color)
     )
 
 
 def reflexive_gender(rng: random.Random, test: bool) -> Pair:
+    """Returns a pair: the pronoun "himself" or "herself" must agree in gender with the person."""
     one, verb = rng.choice(PEOPLE), rng.choice(lex.SELF_VERBS)
     tail = rng.choice(lex.WHEN)
     other = "himself" if one.herself == "herself" else "herself"
@@ -157,6 +174,7 @@ def reflexive_gender(rng: random.Random, test: bool) -> Pair:
 
 
 def reflexive_number(rng: random.Random, test: bool) -> Pair:
+    """Returns a pair: a reflexive pronoun must agree in number with its subject."""
     women = rng.random() < 0.5
     noun = pick(rng, lex.KIN_WOMEN if women else lex.KIN_MEN)
     near, verb = pick(rng, BEINGS), rng.choice(lex.SELF_VERBS)
@@ -173,6 +191,7 @@ def reflexive_number(rng: random.Random, test: bool) -> Pair:
 
 
 def tense(rng: random.Random, test: bool) -> Pair:
+    """Returns a pair: the verb must fit the time given at the start, such as "Yesterday"."""
     noun, verb = _noun(rng, BEINGS, test), pick(rng, lex.VERBS)
     many, word = _number(rng, noun)
     adjective, tail = rng.choice(lex.ADJECTIVES), rng.choice(lex.WHEN)
@@ -206,11 +225,11 @@ PHENOMENA: dict[str, Callable[[random.Random, bool], Pair]] = {
 
 
 UNSEEN = frozenset({verb_stacked.__name__})
-"""Constructions held out as a whole."""
+"""Phenomena that occur in the test only."""
 
 
 def draw_pair(rng: random.Random, phenomenon: str, *, test: bool) -> Pair:
-    """Draw a minimal pair of one phenomenon from the wanted side of the split."""
+    """Returns a random minimal pair of a phenomenon; `test` selects test or training content."""
     while True:
         pair = PHENOMENA[phenomenon](rng, test)
         if phenomenon in UNSEEN or held_out(*pair.key) == test:
@@ -218,7 +237,7 @@ def draw_pair(rng: random.Random, phenomenon: str, *, test: bool) -> Pair:
 
 
 def sentence_document(rng: random.Random) -> str:
-    """A training document of good sentences, one to a line or run together."""
+    """Returns a training document of 3 to 10 grammatical sentences, on one line or one per line."""
     names = [name for name in PHENOMENA if name not in UNSEEN]
     count = rng.randint(3, 10)
     good = [capital(draw_pair(rng, rng.choice(names), test=False).good) for _ in range(count)]

@@ -1,4 +1,7 @@
-"""Short stories whose last word follows from the whole story, not from its last sentence."""
+"""Generates short stories whose last word can be guessed from the story, not the last sentence.
+
+Each plot function returns the sentences of a story and its last word.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ANIMALS = tuple(noun.one for noun in lex.ANIMALS)
 
 @dataclass(frozen=True)
 class Story:
-    """The sentences of a story; the last ends in the word to be guessed."""
+    """A story, whose last word is to be guessed; `key` decides whether it is test content."""
 
     sentences: tuple[str, ...]
     key: tuple[object, ...]
@@ -26,6 +29,7 @@ class Story:
         return " ".join(self.sentences)
 
 
+#: The people of a story.
 Cast = list[Person]
 Plot = Callable[[random.Random, Cast], tuple[list[str], str]]
 
@@ -113,22 +117,22 @@ def race(rng: random.Random, cast: Cast) -> tuple[list[str], str]:
 
 
 def painting(rng: random.Random, cast: Cast) -> tuple[list[str], str]:
-    hero, friend, neighbour = cast[:3]
-    colours = rng.sample(lex.COLOURS, 3)
+    hero, friend, neighbor = cast[:3]
+    colors = rng.sample(lex.COLORS, 3)
     what = rng.choice(("door", "fence", "boat", "gate", "wall", "cart", "roof", "table"))
     place = pick(rng, lex.PLACES)
     told = [
-        f"{friend.name} spoke for {colours[0]}, but {hero.name} said no.",
-        f"{neighbour.name} had {a(colours[1])} {what} and {hero.name} hated it.",
-        f"The mother of {hero.name} once had {a(colours[2])} {what}, and {hero.name} loved it.",
+        f"{friend.name} spoke for {colors[0]}, but {hero.name} said no.",
+        f"{neighbor.name} had {a(colors[1])} {what} and {hero.name} hated it.",
+        f"The mother of {hero.name} once had {a(colors[2])} {what}, and {hero.name} loved it.",
     ]
     rng.shuffle(told)
     return [
         f"{hero.name} had an old {what} {place.prep} the {place.noun}.",
         f"Now {hero.name} wanted to paint the {what}.",
         *told,
-        f"When {friend.name} came to the {place.noun}, the {what} was {colours[2]}",
-    ], colours[2]
+        f"When {friend.name} came to the {place.noun}, the {what} was {colors[2]}",
+    ], colors[2]
 
 
 def noise(rng: random.Random, cast: Cast) -> tuple[list[str], str]:
@@ -211,7 +215,14 @@ PLOTS: dict[str, Plot] = {
 def draw_story(
     rng: random.Random, *, test: bool, cast: Cast | None = None, plots: tuple[str, ...] = ()
 ) -> Story:
-    """Draw a story, with a sentence or two about nothing in particular thrown in."""
+    """Returns a random story with up to three unrelated sentences in between.
+
+    Args:
+        rng: the random generator.
+        test: whether the story is test content or training content.
+        cast: five people who act in it; drawn at random by default.
+        plots: names of the plots to choose from; all by default.
+    """
     while True:
         people = cast if cast is not None else pick_distinct(rng, PEOPLE, 5)
         name = rng.choice(plots or tuple(PLOTS))
@@ -226,11 +237,11 @@ def draw_story(
 
 
 def draw_tale(rng: random.Random, chapters: int, *, test: bool) -> str:
-    """Draw a longer tale: several stories with one cast, told one after the other."""
+    """Returns a text of `chapters` stories about the same people."""
     cast = pick_distinct(rng, PEOPLE, 5)
     return "\n\n".join(draw_story(rng, test=test, cast=cast).text for _ in range(chapters))
 
 
 def story_document(rng: random.Random) -> str:
-    """A training document: mostly one story, now and then a longer tale."""
+    """Returns a training document: mostly one story, sometimes several about the same people."""
     return draw_tale(rng, rng.choice((1, 1, 1, 1, 2, 3, 8)), test=False)

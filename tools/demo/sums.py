@@ -1,4 +1,4 @@
-"""Sums told in words, with their working."""
+"""Generates arithmetic word problems with worked solutions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tools.demo.draw import PEOPLE, held_out, pick, pick_distinct
 
 @dataclass(frozen=True)
 class Sum:
-    """A told sum: the question, the worked answer and the number it ends in."""
+    """A word problem: the question, the worked solution and the number it ends with.
+
+    `keys` identify its calculation steps; they decide whether it is training or test content.
+    """
 
     question: str
     working: str
@@ -20,6 +23,7 @@ class Sum:
 
 
 def _number(rng: random.Random, top: int = 99) -> int:
+    """Returns a random number up to `top`; 30 % are drawn from 1 to 9."""
     return rng.randint(1, 9) if rng.random() < 0.3 else rng.randint(1, top)
 
 
@@ -65,7 +69,10 @@ def _draw_sum(rng: random.Random, steps: int) -> Sum:
 
 
 def draw_sum(rng: random.Random, *, test: bool, steps: int) -> Sum:
-    """Draw a sum; a test sum has a held-out first step, a training sum no held-out step at all."""
+    """Returns a random word problem with `steps` calculation steps.
+
+    The first step of a test problem is held out; a training problem has no held-out step.
+    """
     while True:
         drawn = _draw_sum(rng, steps)
         if test and held_out(*drawn.keys[0]):
@@ -75,7 +82,7 @@ def draw_sum(rng: random.Random, *, test: bool, steps: int) -> Sum:
 
 
 def sum_document(rng: random.Random) -> str:
-    """A training document of a few sums, one after the other."""
+    """Returns a training document of one to six word problems."""
     blocks = []
     for _ in range(rng.choice((1, 2, 3, 4, 6))):
         drawn = draw_sum(rng, test=False, steps=1 if rng.random() < 0.7 else 2)

@@ -1,4 +1,4 @@
-"""Train the demo model's byte-level BPE tokenizer on the little world."""
+"""Trains the demo model's byte-level BPE tokenizer on the generated text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 VOCABULARY = 1024
 END_OF_TEXT = "<|endoftext|>"
 
-# Words take their leading space along; digits stand alone, so that sums are done digit by digit.
+# Words include their leading space. Each digit is a token, so that sums are done digit by digit.
 _PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
 
 
 def train(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Tokenizer:
-    """Train a tokenizer; it adds no special token of its own to what it encodes."""
+    """Returns a tokenizer trained on `texts`. It adds no special tokens when it encodes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -36,7 +36,10 @@ def train(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, folder: Path, context: int) -> None:
-    """Write the two files from which both `tokenizers` and `transformers` load it."""
+    """Writes the two files from which `tokenizers` and `transformers` load the tokenizer.
+
+    `context` is the maximum length in tokens.
+    """
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -1,4 +1,4 @@
-"""The little world's training text: documents of four kinds in a fixed, seeded mixture."""
+"""Generates the demo model's training text: four kinds of document, mixed with a fixed seed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ TRAINING_SEED = 20
 SHARDS = 120
 SHARD_DOCUMENTS = 2_500
 
+#: The generators of documents, and their weights in the mixture.
 KINDS: dict[str, tuple[Callable[[random.Random], str], float]] = {
     "scenes": (scene_document, 0.8),
     "sentences": (sentence_document, 0.04),
@@ -23,9 +24,10 @@ KINDS: dict[str, tuple[Callable[[random.Random], str], float]] = {
 
 
 def shard(number: int, *, seed: int = TRAINING_SEED, count: int = SHARD_DOCUMENTS) -> Iterator[str]:
-    """Yield one shard of the training text; shards can be made alone and in any order.
+    """Yields the documents of one shard of the training text.
 
-    This is the text before `overlap.clean` removes what it shares with the benchmark.
+    Each shard has its own seed, so shards can be generated independently. `overlap.clean` has not
+    removed the documents that overlap with the benchmark yet.
     """
     rng = random.Random(f"little world {seed} {number}")
     makers = [maker for maker, _ in KINDS.values()]

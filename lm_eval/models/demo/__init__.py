@@ -1,4 +1,4 @@
-"""The embedded demo model, so that a first evaluation needs no download and no accelerator."""
+"""The demo model, which is part of this package: it needs no download and no GPU."""
 
 from __future__ import annotations
 

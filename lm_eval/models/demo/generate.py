@@ -1,7 +1,7 @@
-"""Generate answers to many prompts at once, each as if it were the only one.
+"""Generates answers to a batch of prompts with the demo model.
 
-What a request gets must not depend on what else is asked, or in which order. So each answer has a
-random generator of its own, seeded by what was asked, and takes one number from it for each token.
+An answer must not depend on the other requests or on their order. So each sampled answer has a
+random generator that is seeded with its prompt and settings, and uses one random number per token.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from lm_eval.api.usage import Usage
-from lm_eval.engine.plan import Ints, Ordered, plan
-from lm_eval.models.conventions import Generation, cut_at_stop, stream
+from lm_eval.engine.plan import Ints, SortedSequences, plan
+from lm_eval.models.conventions import Generation, answer_rng, cut_at_stop
 from lm_eval.models.demo.llama import Cache, Decoder, Floats, Llama
 
 Doubles = NDArray[np.float64]
@@ -23,17 +23,27 @@ Doubles = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A context and the answers wanted to it, by the numbers of their requests."""
+    """A prompt, and the requests that have it.
+
+    `text` and `tokens` are the prompt; `requests` are the indices of the requests, one per answer
+    to generate.
+    """
 
     text: str
     tokens: list[int]
     requests: tuple[int, ...]
     first: int = 0
-    """Which repeat of the context the first request is: each repeat is drawn anew."""
+    """Number of the repeat that the first request is; each repeat has its own random numbers."""
 
 
 def choose(logits: Floats, settings: Generation, draws: Doubles | None) -> Ints:
-    """The next token of each row: the likeliest, or the one a number from [0, 1) falls on."""
+    """Returns the next token of each row.
+
+    Args:
+        logits: the next-token scores, of shape (rows, vocabulary).
+        settings: temperature, top-k and top-p, used for sampling.
+        draws: one random number from [0, 1) per row, for sampling; None for greedy decoding.
+    """
     if draws is None:
         return np.asarray(logits.argmax(axis=1))
     scaled = logits.astype(np.float64) / settings.temperature
@@ -53,18 +63,20 @@ def choose(logits: Floats, settings: Generation, draws: Doubles | None) -> Ints:
 
 
 def read_prompts(model: Llama, prompts: Sequence[Prompt], max_tokens: int) -> list[Cache]:
-    """Read the prompts, what they share only once, and give each its keys and values.
+    """Returns the key-value cache of each prompt without its last token, in the order of `prompts`.
 
-    The last token of a prompt is left out: reading it is the first step of every answer.
+    Shared prefixes are computed once. The last token is left out because reading it is the first
+    step of generating an answer; the cache of a prompt with one token is empty. `max_tokens` is the
+    maximum number of tokens per batch.
     """
     caches: dict[int, Cache] = {}
     longer = [i for i, prompt in enumerate(prompts) if len(prompt.tokens) > 1]
     sequences = [prompts[i].tokens[:-1] for i in longer]
-    ordered = Ordered.of(sequences, [1] * len(sequences))
+    ordered = SortedSequences.of(sequences, [1] * len(sequences))
     given = None
     for batch in plan(ordered, max_tokens=max_tokens):
         _, cache = model.read(batch, given)
-        given = cache.take(batch.kept)
+        given = cache.take(batch.kept_for_next)
         for request, last in zip(batch.requests, batch.scored, strict=True):
             caches[longer[request]] = cache.take(batch.path(int(last)))
     empty = model.empty_cache()
@@ -82,7 +94,21 @@ def generate(
     max_tokens: int,
     used: Usage,
 ) -> Iterator[tuple[int, str]]:
-    """Answer some prompts under one setting; yields request and answer as answers are finished."""
+    """Yields `(index of the request, answer)` for each request, as answers are finished.
+
+    An answer ends before `stop_token` or the first stop string, or after `settings.max_gen_toks`
+    tokens.
+
+    Args:
+        model: the model.
+        tokenizer: decodes the answers.
+        prompts: the prompts of the batch, at least one.
+        settings: the generation settings, the same for all prompts.
+        seed: the seed of sampled answers.
+        stop_token: the token that ends an answer.
+        max_tokens: the maximum number of prompt tokens run at once.
+        used: its count of generated tokens is updated at every step.
+    """
     answers = max(len(prompt.requests) for prompt in prompts)
     decoder = Decoder(
         model, read_prompts(model, prompts, max_tokens), answers, settings.max_gen_toks
@@ -91,10 +117,10 @@ def generate(
     if settings.sampled:
         for row, prompt in zip(draws, prompts, strict=True):
             for repeat in range(len(prompt.requests)):
-                own = stream(seed, prompt.text, settings, prompt.first + repeat)
+                own = answer_rng(seed, prompt.text, settings, prompt.first + repeat)
                 row[repeat] = own.random(row.shape[1])
-    written = np.zeros(draws.shape, dtype=np.int64)
-    live = np.array([[r < len(prompt.requests) for r in range(answers)] for prompt in prompts])
+    generated = np.zeros(draws.shape, dtype=np.int64)
+    active = np.array([[r < len(prompt.requests) for r in range(answers)] for prompt in prompts])
     here = np.arange(len(prompts))
     token = np.repeat([prompt.tokens[-1] for prompt in prompts], answers)
     decode = _decoder(tokenizer)
@@ -102,31 +128,34 @@ def generate(
         logits = decoder.step(token)
         drawn = draws[here, :, step].reshape(-1) if settings.sampled else None
         token = choose(logits, settings, drawn)
-        written[here, :, step] = token.reshape(-1, answers)
-        found, columns = np.nonzero(live[here])
+        generated[here, :, step] = token.reshape(-1, answers)
+        found, columns = np.nonzero(active[here])
         rows = here[found]
-        used.generated(len(rows))
-        ended = written[rows, columns, step] == stop_token
+        used.count_generated(len(rows))
+        ended = generated[rows, columns, step] == stop_token
         texts = decode(
-            [written[r, c, : step + 1 - e] for r, c, e in zip(rows, columns, ended, strict=True)]
+            [generated[r, c, : step + 1 - e] for r, c, e in zip(rows, columns, ended, strict=True)]
         )
         final = step + 1 == settings.max_gen_toks
         for r, c, end, text in zip(rows.tolist(), columns.tolist(), ended, texts, strict=True):
             cut = cut_at_stop(text, settings.until)
             if end or final or len(cut) < len(text):
-                live[r, c] = False
+                active[r, c] = False
                 yield prompts[r].requests[c], cut
-        going = live[here].any(axis=1)
-        if not going.any():
+        unfinished = active[here].any(axis=1)
+        if not unfinished.any():
             return
-        if 4 * going.sum() <= 3 * len(here):
-            keep = np.flatnonzero(going)
+        # Dropping finished rows copies the cache, which pays off only for many of them.
+        if 4 * unfinished.sum() <= 3 * len(here):
+            keep = np.flatnonzero(unfinished)
             decoder.keep(keep)
             token = token.reshape(-1, answers)[keep].reshape(-1)
             here = here[keep]
 
 
 def _decoder(tokenizer: Tokenizer) -> Callable[[list[Ints]], list[str]]:
+    """Returns a function that decodes many token sequences to strings."""
+
     def decode(rows: list[Ints]) -> list[str]:
         return list(tokenizer.decode_batch([row.tolist() for row in rows]))
 

@@ -1,4 +1,4 @@
-"""`--model demo`: a small model that comes with the package, to evaluate without a network."""
+"""`--model demo`: a small model that is part of the package and runs without a network."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tokenizers import Tokenizer
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
-from lm_eval.engine.plan import Ordered, plan
+from lm_eval.engine.plan import SortedSequences, plan
 from lm_eval.engine.progress import progress
 from lm_eval.models.conventions import (
     Generation,
     TextScores,
     Window,
-    answered_before,
-    drawing_seed,
+    count_stored_repeats,
     fit_window,
     keep_end,
+    max_context_tokens,
     move_spaces,
     read_generation,
     rolling_windows,
-    room_before,
+    sampling_seed,
     split_pair,
     task_of,
 )
@@ -36,24 +36,27 @@ from lm_eval.models.demo.llama import Llama, log_softmax
 WEIGHTS = Path(__file__).parent / "weights"
 END_OF_TEXT = "<|endoftext|>"
 TREE_TOKENS = 1024
-"""Most tokens run at once when reading: few enough to stay in the processor's cache."""
+"""The maximum number of prompt tokens run at once: few enough to stay in the processor's cache."""
 ANSWERS_AT_ONCE = 320
+"""The maximum number of answers generated at once, unless `batch_size` is set."""
 
 
 @register_model("demo")
 class DemoLM(TemplateLM):
-    """The embedded model, or another Llama-shaped folder given as `pretrained`.
+    """The demo model of this package, or another Llama model from a folder; runs on the CPU.
 
     Args:
-        batch_size: requests run at once; left out or "auto", as many as make good use of the
-            processor. Scores do not depend on it.
-        max_batch_size: taken for the sake of the common interface; there is nothing to search for.
-        device: taken likewise; the model runs on the processor.
-        max_length: most tokens the model reads, at most what it was trained for.
-        max_gen_toks: most tokens of an answer whose request names no number.
-        seed: where the random numbers of sampled answers begin; by default the run's.
-        prefix_sharing: False computes every request alone, to compare with.
-        pretrained: a folder with config.json, model.safetensors and tokenizer.json.
+        batch_size: how many requests are run at once; None or "auto" chooses a number that makes
+            good use of the processor. Scores do not depend on it.
+        max_batch_size: ignored; accepted because every model gets it.
+        device: ignored; accepted because every model gets it.
+        max_length: the context length in tokens, at most the one the model was trained with.
+        max_gen_toks: the maximum length of an answer in tokens, if the request does not set it.
+        seed: the seed for sampled answers; None for the seed of the run.
+        prefix_sharing: whether shared prefixes are computed once. False computes every request
+            alone, for comparison.
+        pretrained: a folder with config.json, model.safetensors and tokenizer.json; None for the
+            model of this package.
     """
 
     def __init__(
@@ -89,13 +92,18 @@ class DemoLM(TemplateLM):
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
+        """Returns the token ids of a text. Special tokens are never added."""
         return list(self.tokenizer.encode(string, add_special_tokens=False).ids)
 
     def tok_decode(self, tokens: Sequence[int]) -> str:
+        """Returns the text of token ids, including special tokens."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False))
 
     def identity(self) -> dict[str, Any]:
-        """Weights and settings: nothing else changes what it says."""
+        """Returns what affects the answers, as a dictionary.
+
+        The keys are `weights` (a hash), `seed` and `lengths` (those of context and answers).
+        """
         weights = (self._folder / "model.safetensors").read_bytes()
         settings = {"seed": self.seed, "lengths": [self.max_length, self.max_gen_toks]}
         return {"weights": hashlib.sha256(weights).hexdigest(), **settings}
@@ -104,7 +112,7 @@ class DemoLM(TemplateLM):
         return self.run_context.usage.totals()
 
     def _encode_all(self, texts: Iterable[str]) -> dict[str, list[int]]:
-        """Encode many texts at once, equal ones only once."""
+        """Returns the token ids of each distinct text, by text."""
         distinct = list(dict.fromkeys(texts))
         coded = self.tokenizer.encode_batch(distinct, add_special_tokens=False)
         return {text: list(code.ids) for text, code in zip(distinct, coded, strict=True)}
@@ -140,18 +148,23 @@ class DemoLM(TemplateLM):
             for batch in self._score(windows):
                 for i, score in batch:
                     scores[i] = score
-                asked = [requests[i][0] for i, _ in batch]
-                self.cache_hook.add_batch("loglikelihood", asked, [score for _, score in batch])
+                arguments = [requests[i][0] for i, _ in batch]
+                self.cache_hook.add_batch("loglikelihood", arguments, [score for _, score in batch])
                 bar.update(len(batch))
         return scores
 
     def _score(self, windows: Sequence[Window]) -> Iterator[list[tuple[int, tuple[float, bool]]]]:
-        """Score continuations in the order that suits the model; a batch's numbers and scores."""
+        """Yields the scores of windows (context, continuation), one batch at a time.
+
+        A batch is a list of `(index of the window, (log-likelihood, is greedy))`. The order is that
+        of the prefix tree. The first batch, which may be empty, holds the windows with an empty
+        continuation; their score is `(0.0, True)`.
+        """
         fitted = [fit_window(*window, self.max_length) for window in windows]
         read = sum(len(tokens) for tokens, wanted in fitted if wanted)
         filled = [i for i, (_, wanted) in enumerate(fitted) if wanted]
         yield [(i, (0.0, True)) for i, (_, wanted) in enumerate(fitted) if not wanted]
-        ordered = Ordered.of(
+        ordered = SortedSequences.of(
             [fitted[i][0] for i in filled],
             [len(fitted[i][1]) for i in filled],
             share=self.prefix_sharing,
@@ -160,9 +173,9 @@ class DemoLM(TemplateLM):
         given, computed = None, 0
         for batch in plan(ordered, max_tokens=most, max_requests=self.batch_size):
             hidden, cache = self.model.read(batch, given)
-            given = cache.take(batch.kept)
+            given = cache.take(batch.kept_for_next)
             computed += len(hidden)
-            nodes, row = np.unique(batch.scored - batch.given, return_inverse=True)
+            nodes, row = np.unique(batch.scored - batch.num_cached, return_inverse=True)
             logits = log_softmax(self.model.logits(hidden[nodes]))
             numbers = [filled[request] for request in batch.requests]
             wanted = np.concatenate([fitted[i][1] for i in numbers]).astype(np.int64)
@@ -173,7 +186,7 @@ class DemoLM(TemplateLM):
                 (number, (float(found[span].sum()), bool(likeliest[span].all())))
                 for number, span in zip(numbers, spans, strict=True)
             ]
-        self.run_context.usage.read(read, computed)
+        self.run_context.usage.count_prompt(read, computed)
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
@@ -192,9 +205,9 @@ class DemoLM(TemplateLM):
             for batch in self._score(windows):
                 whole = (totals.add(number, score) for number, (score, _) in batch)
                 done += [i for i in whole if i is not None]
-                asked = [requests[i].args for i in done]
+                arguments = [requests[i].args for i in done]
                 found = [totals.of[i] for i in done]
-                self.cache_hook.add_batch("loglikelihood_rolling", asked, found)
+                self.cache_hook.add_batch("loglikelihood_rolling", arguments, found)
                 bar.update(len(done))
                 done = []
         return totals.of
@@ -222,7 +235,7 @@ class DemoLM(TemplateLM):
                         self.tokenizer,
                         prompts,
                         settings,
-                        seed=drawing_seed(self),
+                        seed=sampling_seed(self),
                         stop_token=self.eot_token_id,
                         max_tokens=TREE_TOKENS,
                         used=usage,
@@ -232,10 +245,11 @@ class DemoLM(TemplateLM):
                         answers[i] = text
                         done.append(i)
                         bar.update(1)
-                    # All repeats of a prompt are kept together: they are numbered by their order.
+                    # All repeats of a prompt are reported in order: their order is their number.
                     done.sort()
-                    asked = [requests[i].args for i in done]
-                    self.cache_hook.add_batch("generate_until", asked, [answers[i] for i in done])
+                    arguments = [requests[i].args for i in done]
+                    found = [answers[i] for i in done]
+                    self.cache_hook.add_batch("generate_until", arguments, found)
                     self._count_generated(requests, prompts, codes, answers)
         return answers
 
@@ -246,13 +260,18 @@ class DemoLM(TemplateLM):
         codes: dict[str, list[int]],
         answers: Sequence[str],
     ) -> None:
-        """Count a prompt as often as it is answered, though it is read once for all its answers."""
+        """Updates the usage counts for the answers to a batch of prompts.
+
+        A prompt is counted once per answer, although it is computed only once. `codes` are the
+        tokens of each prompt before truncation, and `answers` the answers by index of their
+        request.
+        """
         written = self._encode_all(answers[i] for prompt in prompts for i in prompt.requests)
         usage = self.run_context.usage
         for prompt in prompts:
             size, times = len(prompt.tokens), len(prompt.requests)
-            usage.read(size * times, size)
-            usage.wrote(sum(len(written[answers[i]]) for i in prompt.requests))
+            usage.count_prompt(size * times, size)
+            usage.count_answer(sum(len(written[answers[i]]) for i in prompt.requests))
             if len(codes[prompt.text]) > size:
                 usage.truncated.update(task_of(requests[i]) for i in prompt.requests)
 
@@ -263,12 +282,18 @@ class DemoLM(TemplateLM):
         codes: dict[str, list[int]],
         settings: Generation,
     ) -> Iterator[list[Prompt]]:
-        """Prompts of similar length together, as many as give the wanted number of answers."""
+        """Yields batches of prompts of similar length with the same generation settings.
+
+        `contexts` maps each prompt to the indices of its requests, `codes` to its tokens. A prompt
+        that leaves no room for the answer loses its first tokens. A batch has at most `batch_size`
+        answers (by default `ANSWERS_AT_ONCE`), or a single prompt. Raises `ModelError` if the
+        settings leave no room for a prompt.
+        """
         prompts = []
         for text, numbers in contexts.items():
-            room = room_before(settings, self.max_length, requests[numbers[0]])
+            room = max_context_tokens(settings, self.max_length, requests[numbers[0]])
             tokens = keep_end(codes[text], room) or [self.prefix_token_id]
-            first = answered_before([requests[i] for i in numbers])
+            first = count_stored_repeats([requests[i] for i in numbers])
             prompts.append(Prompt(text, tokens, tuple(numbers), first))
         prompts.sort(key=lambda prompt: (len(prompt.requests), len(prompt.tokens), prompt.tokens))
         batch: list[Prompt] = []

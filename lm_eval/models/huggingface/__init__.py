@@ -1,4 +1,4 @@
-"""Models of the Hugging Face kind: any causal or encoder-decoder model transformers can load."""
+"""The `hf` model: any causal or encoder-decoder model that transformers can load."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ __all__ = [
     "stop_sequences_criteria",
 ]
 
-# Subclasses import these from here too.
+# Published subclasses import `eval_logger` from this module.
 eval_logger = logging.getLogger(__name__)

@@ -1,7 +1,6 @@
-"""The one door to the optional subpackage `kernels`, with a plain alternative for each part.
+"""The only module that imports the optional subpackage `kernels`, with a fallback for each kernel.
 
-Nothing else outside of `kernels/` imports it. Deleting that folder leaves every answer the same;
-only GPUs get slower.
+If the folder `kernels/` is deleted, all answers stay the same; only GPUs become slower.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ try:
     import lm_eval.models.huggingface.kernels as kernels
 except ModuleNotFoundError as error:
     if error.name != "lm_eval.models.huggingface.kernels":
-        raise  # the folder is there, and something that it imports is not
+        raise  # the folder exists, but a module that it imports does not
     kernels = None  # type: ignore[assignment]
 else:
-    if getattr(kernels, "__file__", None) is None:  # its files are gone, a `__pycache__` was left
+    if getattr(kernels, "__file__", None) is None:  # only its `__pycache__` is left
         kernels = None  # type: ignore[assignment]
 
 
 def can_compile() -> bool:
-    """Whether kernels are installed and there is a device to compile them for."""
+    """Returns whether `kernels` is installed and Triton can compile its kernels here."""
     return kernels is not None and kernels.can_compile()
 
 
@@ -39,15 +38,19 @@ def tree_attention(batch: Batch) -> TreeAttention | None:
 
 
 def fused_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
-    """Returns, for each module that a kernel can stand in for, the forward function to use.
+    """Returns the forward functions to use in place of those of some of the model's modules.
 
-    Empty without `kernels`, or where no kernel agrees with a module.
+    Each runs a fused kernel. The result is empty without `kernels`, or if no kernel gives the same
+    results as a module.
     """
     return {} if kernels is None else kernels.fuse(model)
 
 
 def reduce_rows(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns each row's log-sum-exp and the index of its largest score, by a kernel if it can."""
+    """Returns the log-sum-exp of each row of `logits` (R, V), and the index of its maximum.
+
+    Uses the Triton kernel if it supports these logits, and torch otherwise.
+    """
     if kernels is not None and kernels.can_reduce(logits):
         return kernels.reduce_by_triton(logits)
     return reduce_by_torch(logits)

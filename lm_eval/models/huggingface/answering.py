@@ -1,4 +1,8 @@
-"""From generation requests to answers: prompts, batches, and which loop generates them."""
+"""Answers generation requests: makes prompts of them, batches the prompts and chooses the loop.
+
+There are two generation loops: the built-in one (`generation.py`), and `generate` of transformers
+for models and settings that the built-in loop does not support.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +17,29 @@ from torch import Tensor
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.usage import Usage
-from lm_eval.config.generation import LENGTH_NAMES
+from lm_eval.config.generation import MAX_LENGTH_NAMES
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import (
     Generation,
-    answered_before,
+    answer_rng,
+    count_stored_repeats,
     cut_at_stop,
+    max_context_tokens,
     read_generation,
-    room_before,
-    stream,
     task_of,
 )
-from lm_eval.models.huggingface.attention import Attend
+from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.batch_compatibility import BatchCompatibility
-from lm_eval.models.huggingface.batches import in_batches, in_order
-from lm_eval.models.huggingface.generation import Ending, Prompt, generate
-from lm_eval.models.huggingface.memory import Budget
-from lm_eval.models.huggingface.naming import NotANumberError
+from lm_eval.models.huggingface.batches import generate_in_batches, repeats_in_order
+from lm_eval.models.huggingface.generation import Prompt, StopConditions, generate
+from lm_eval.models.huggingface.memory import TokenBudget
 from lm_eval.models.huggingface.network import Network
+from lm_eval.models.huggingface.request_errors import NaNScoresError
 
-#: Settings that our own loop supports; with any other, transformers generates.
-KNOWN = {*LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
-#: Model defaults that change even greedy answers, with the value that changes nothing.
-NEUTRAL = {
+#: Settings that the built-in loop supports; with any other, transformers generates.
+SUPPORTED_SETTINGS = {*MAX_LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
+#: Model defaults that change even greedy answers, with the values that have no effect.
+NEUTRAL_DEFAULTS = {
     "repetition_penalty": (None, 1.0),
     "no_repeat_ngram_size": (None, 0),
     "num_beams": (None, 1),
@@ -54,14 +58,14 @@ NEUTRAL = {
     "watermarking_config": (None,),
     "dola_layers": (None,),
 }
-#: Settings that are refused, because they change what is returned, with what to use instead.
-REFUSED = {
-    "num_return_sequences": "several answers to a request are `repeats` of its task",
-    "return_dict_in_generate": "only the text is looked at",
-    "stop": "stop strings are called `until`",
+#: Settings that are rejected, because they change what transformers returns; and the remedy.
+REJECTED_SETTINGS = {
+    "num_return_sequences": "to get several answers per request, set `repeats` in the task",
+    "return_dict_in_generate": "only the generated text is used; remove the setting",
+    "stop": "use `until` for stop strings",
 }
-#: Model defaults that change sampled answers.
-NEUTRAL_DRAWS = {
+#: Model defaults that change sampled answers, with the values that have no effect.
+NEUTRAL_SAMPLING_DEFAULTS = {
     "min_p": (None, 0.0),
     "typical_p": (None, 1.0),
     "epsilon_cutoff": (None, 0.0),
@@ -69,24 +73,24 @@ NEUTRAL_DRAWS = {
     "top_h": (None,),
 }
 DEFAULT_TOP_K = 50
-"""What transformers samples from where neither request nor model says."""
+"""The `top_k` with which transformers samples if neither the request nor the model sets it."""
 
 
 @dataclass(frozen=True)
 class TextModel:
-    """What generation needs to know of a model and its tokenizer, whichever loop runs."""
+    """The properties of a model and its tokenizer that both generation loops need."""
 
     encode: Callable[[Iterable[str]], Mapping[str, list[int]]]
-    """Returns the tokens of each context, at least one."""
+    """Returns a mapping from each context to its tokens, at least one."""
     decode: Callable[..., str]
-    """Returns the text of tokens; takes `skip_special_tokens`."""
+    """Returns the text of some tokens; accepts `skip_special_tokens`."""
     causal: bool
     max_length: int
     max_gen_toks: int
     truncation_side: str
     end_token: int | None
     special_tokens: Mapping[str, int]
-    """The tokens that are left out of decoded text, by name."""
+    """The indices of the tokens that are left out of decoded text, by their text."""
     think_end_token: str | int | None
     defaults: Any
     """The model's `generation_config`; None if it has none."""
@@ -94,269 +98,339 @@ class TextModel:
 
 
 @dataclass(frozen=True)
-class OwnLoop:
-    """What our own generation loop runs on."""
+class BuiltinLoop:
+    """What the built-in generation loop needs to run a model."""
 
     network: Network
-    attend: Attend
-    budget: Budget
-    longest: int | None
-    """Most tokens of prompt and answer together; None for no limit."""
+    attention_kernels: AttentionKernels
+    budget: TokenBudget
+    max_length: int | None
+    """The maximum number of tokens of prompt and answer together; None for no limit."""
 
 
 @dataclass(frozen=True)
 class TransformersLoop:
-    """Generation by transformers, or by a method that a subclass has in its place."""
+    """Generation by transformers, or by a subclass's `_model_generate`."""
 
     generate: Callable[..., Tensor]
     """`HFLM._model_generate`."""
     compatibility: Callable[[list[Prompt]], BatchCompatibility]
-    """Returns which of some prompts, sorted by length, may share a batch."""
+    """Returns which of the given prompts, sorted by length, may share a batch."""
     pad_token: int
     name: str
-    """The class whose `generate` it is, for messages."""
+    """The name of the model class, for error messages."""
 
 
 class Generator:
-    """Answers generation requests with a model."""
+    """Answers generation requests with one model."""
 
     def __init__(
         self,
         model: TextModel,
-        own: OwnLoop | None,
+        builtin: BuiltinLoop | None,
         transformers: TransformersLoop,
         *,
-        rows_at_once: Callable[[int], int],
+        answers_per_batch: Callable[[int], int],
         seed: int,
         usage: Usage,
     ) -> None:
-        """Prepares to generate.
+        """Stores what is needed to generate.
 
         Args:
-            model: what is known of the model and its tokenizer.
-            own: our own loop; None where it would not be exact.
-            transformers: the loop for everything that our own does not support.
-            rows_at_once: returns how many answers of so many tokens fit into one batch.
-            seed: the start of all random numbers.
+            model: the properties of the model and its tokenizer.
+            builtin: the built-in loop; None if it is not exact on this model.
+            transformers: the loop for everything that the built-in loop does not support.
+            answers_per_batch: returns how many answers fit into one batch, given the number of
+                tokens of prompt and answer together.
+            seed: the seed of all random numbers.
             usage: counts tokens and truncated requests.
         """
         self.model = model
-        self.own = own
+        self.builtin = builtin
         self.transformers = transformers
-        self.rows_at_once = rows_at_once
+        self.answers_per_batch = answers_per_batch
         self.seed = seed
         self.usage = usage
 
     def answer(self, requests: list[Instance]) -> Iterator[tuple[int, str]]:
-        """Yields the number of a request and its answer, as answers are finished."""
-        codes = self.model.encode(request.args[0] for request in requests)
+        """Yields the index of each request in `requests` and its answer, as soon as it is finished.
+
+        Requests with the same generation settings are processed together. If `max_gen_toks` is 0,
+        the answer is empty. Raises `ConfigError` for invalid settings, and `ModelError` if the
+        answer leaves no room for a context or the model's scores are NaN.
+        """
+        encoded = self.model.encode(request.args[0] for request in requests)
         groups: dict[str, list[int]] = {}
         for i, request in enumerate(requests):
             check_settings(request.args[1], request)
             groups.setdefault(repr(sorted(request.args[1].items())), []).append(i)
         for numbers in groups.values():
-            asked: Mapping[str, Any] = requests[numbers[0]].args[1]
-            settings = self._read(asked)
+            gen_kwargs: Mapping[str, Any] = requests[numbers[0]].args[1]
+            settings = self._parse_settings(gen_kwargs)
             if settings.max_gen_toks < 1:
                 yield from ((number, "") for number in numbers)
                 continue
-            prompts = self._prompts(requests, numbers, codes, settings)
-            own = self._supporting(asked, prompts, settings)
-            if own is not None:
-                batch = partial(self._by_own_loop, own, settings, asked)
+            prompts = self._make_prompts(requests, numbers, encoded, settings)
+            builtin = self._loop_supporting(gen_kwargs, prompts, settings)
+            if builtin is not None:
+                batch = partial(self._generate_by_builtin_loop, builtin, settings, gen_kwargs)
                 compatibility: BatchCompatibility = "any"
             else:
-                batch = partial(self._by_transformers, settings, asked)
+                batch = partial(self._generate_by_transformers, settings, gen_kwargs)
                 compatibility = self._compatibility(prompts, settings)
-            found = in_batches(batch, prompts, settings, self.rows_at_once, compatibility)
+            found = generate_in_batches(
+                batch, prompts, settings, self.answers_per_batch, compatibility
+            )
             try:
-                yield from in_order(found, [prompt.requests for prompt in prompts])
-            except NotANumberError as error:
-                raise error.of(requests[error.number]) from error
+                yield from repeats_in_order(found, [prompt.requests for prompt in prompts])
+            except NaNScoresError as error:
+                raise error.for_request(requests[error.request_index]) from error
 
-    def _read(self, asked: Mapping[str, Any]) -> Generation:
+    def _parse_settings(self, gen_kwargs: Mapping[str, Any]) -> Generation:
+        """Returns the generation settings, with the model's own `top_k` and `top_p` as defaults.
+
+        If the model has no `top_k` either, it is 50, as in transformers. Raises `ConfigError` if
+        `until` is neither a string nor a list of strings.
+        """
         default = getattr(self.model.defaults, "top_k", None)
-        known = {"top_k": DEFAULT_TOP_K if default is None else default}
+        defaults = {"top_k": DEFAULT_TOP_K if default is None else default}
         if (top_p := getattr(self.model.defaults, "top_p", None)) is not None:
-            known["top_p"] = top_p
-        return read_generation({**known, **asked}, self.model.max_gen_toks)
+            defaults["top_p"] = top_p
+        return read_generation({**defaults, **gen_kwargs}, self.model.max_gen_toks)
 
-    def _prompts(
+    def _make_prompts(
         self,
         requests: list[Instance],
         numbers: list[int],
-        codes: Mapping[str, list[int]],
+        encoded: Mapping[str, list[int]],
         settings: Generation,
     ) -> list[Prompt]:
-        """Returns contexts with the requests that ask for them, cut to leave room for answers."""
+        """Returns the distinct contexts of some requests as prompts, the longest first.
+
+        Contexts that leave too little room for the answer are truncated and counted in `usage`.
+        Raises `ModelError` if the answer leaves no room for any context.
+
+        Args:
+            requests: all requests.
+            numbers: the indices of the requests to use.
+            encoded: the tokens of each context.
+            settings: the generation settings, which these requests have in common.
+        """
         model = self.model
         room = model.max_length
         if model.causal:
-            room = room_before(settings, model.max_length, requests[numbers[0]])
-        wanted: dict[str, list[int]] = {}
+            room = max_context_tokens(settings, model.max_length, requests[numbers[0]])
+        requests_of: dict[str, list[int]] = {}
         for i in numbers:
-            wanted.setdefault(requests[i].args[0], []).append(i)
+            requests_of.setdefault(requests[i].args[0], []).append(i)
         prompts = []
-        for text, asking in wanted.items():
-            tokens = codes[text]
+        for text, indices in requests_of.items():
+            tokens = encoded[text]
             if len(tokens) > room:
-                self.usage.truncated.update(task_of(requests[i]) for i in asking)
+                self.usage.truncated.update(task_of(requests[i]) for i in indices)
                 tokens = tokens[-room:] if model.truncation_side == "left" else tokens[:room]
-            first = answered_before([requests[i] for i in asking])
-            prompts.append(Prompt(text, tokens, tuple(asking), first))
-        # Long ones first: what does not fit into memory shows at once.
+            first = count_stored_repeats([requests[i] for i in indices])
+            prompts.append(Prompt(text, tokens, tuple(indices), first))
+        # The longest first, so that a lack of memory shows at once.
         return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.tokens))
 
-    def _supporting(
-        self, asked: Mapping[str, Any], prompts: list[Prompt], settings: Generation
-    ) -> OwnLoop | None:
-        """Returns our own loop if it supports these settings."""
-        own = self.own
-        if own is None or set(asked) - KNOWN:
+    def _loop_supporting(
+        self, gen_kwargs: Mapping[str, Any], prompts: list[Prompt], settings: Generation
+    ) -> BuiltinLoop | None:
+        """Returns the built-in loop if it supports these settings, prompts and model defaults.
+
+        Otherwise returns None: transformers must generate.
+        """
+        builtin = self.builtin
+        if builtin is None or set(gen_kwargs) - SUPPORTED_SETTINGS:
             return None
         longest = len(prompts[0].tokens) + settings.max_gen_toks
-        if own.longest is not None and longest > own.longest:
+        if builtin.max_length is not None and longest > builtin.max_length:
             return None
-        neutral = {**NEUTRAL, **(NEUTRAL_DRAWS if settings.sampled else {})}
+        neutral = {**NEUTRAL_DEFAULTS, **(NEUTRAL_SAMPLING_DEFAULTS if settings.sampled else {})}
         default = self.model.defaults
-        plain = all(getattr(default, name, None) in values for name, values in neutral.items())
-        return own if plain else None
+        no_effect = all(getattr(default, name, None) in values for name, values in neutral.items())
+        return builtin if no_effect else None
 
-    def _ending(self, settings: Generation, asked: Mapping[str, Any]) -> Ending:
+    def _stop_conditions(
+        self, settings: Generation, gen_kwargs: Mapping[str, Any]
+    ) -> StopConditions:
+        """Returns what ends an answer according to the request, the model and its tokenizer.
+
+        These are the end-of-text tokens, the stop strings (`until` and `stop_strings`), the special
+        tokens among them, and the text of the end-of-text token.
+        """
         model = self.model
-        ends = asked.get("eos_token_id", getattr(model.defaults, "eos_token_id", None))
+        ends = gen_kwargs.get("eos_token_id", getattr(model.defaults, "eos_token_id", None))
         tokens = {model.end_token, *(ends if isinstance(ends, list) else [ends])}
-        # Special tokens are left out of an answer's text, so they are looked for as tokens.
+        # Special tokens are left out of decoded text, so stop strings that are special tokens are
+        # searched for among the tokens.
         tokens |= {token for text, token in model.special_tokens.items() if text in settings.until}
-        # The stop strings, and the end-of-text token's own text.
+        # Models can also write the text of the end-of-text token with ordinary tokens.
         end = (
             ""
             if model.end_token is None
             else model.decode(model.end_token, skip_special_tokens=False)
         )
-        theirs = asked.get("stop_strings") or getattr(model.defaults, "stop_strings", None) or ()
-        stops = (*settings.until, *([theirs] if isinstance(theirs, str) else theirs), end)
-        return Ending(
+        others = (
+            gen_kwargs.get("stop_strings") or getattr(model.defaults, "stop_strings", None) or ()
+        )
+        stops = (*settings.until, *([others] if isinstance(others, str) else others), end)
+        return StopConditions(
             frozenset(t for t in tokens if t is not None), tuple(stop for stop in stops if stop)
         )
 
-    def _final_answer(self, tokens: list[int], ending: Ending) -> str:
-        """Returns the text after the thinking, cut at its stop strings."""
+    def _final_answer(self, tokens: list[int], stop_conditions: StopConditions) -> str:
+        """Returns the text of the generated tokens, cut before the first stop string.
+
+        If the model has a `think_end_token`, only the text after its last occurrence counts,
+        without leading whitespace. Without an occurrence, the whole text counts.
+        """
         model = self.model
-        tokens = ending.cut(tokens)
-        thought = model.think_end_token
-        if isinstance(thought, int):
-            if thought in tokens:
-                tokens = tokens[len(tokens) - tokens[::-1].index(thought) :]
+        tokens = stop_conditions.truncate(tokens)
+        think_end = model.think_end_token
+        if isinstance(think_end, int):
+            if think_end in tokens:
+                tokens = tokens[len(tokens) - tokens[::-1].index(think_end) :]
             text = model.decode(tokens).lstrip()
         else:
             text = model.decode(tokens)
-            if thought is not None:
-                text = text.split(thought)[-1].lstrip()
-        return cut_at_stop(text, ending.stops)
+            if think_end is not None:
+                text = text.split(think_end)[-1].lstrip()
+        return cut_at_stop(text, stop_conditions.stops)
 
-    # -- our own loop ----------------------------------------------------------------------------
+    # -- the built-in loop -----------------------------------------------------------------------
 
-    def _by_own_loop(
+    def _generate_by_builtin_loop(
         self,
-        own: OwnLoop,
+        builtin: BuiltinLoop,
         settings: Generation,
-        asked: Mapping[str, Any],
+        gen_kwargs: Mapping[str, Any],
         prompts: list[Prompt],
     ) -> Iterator[tuple[int, str]]:
+        """Yields the request index and the answer for each request of a batch of prompts.
+
+        Raises `NaNScoresError` if logits are NaN.
+        """
         model = self.model
-        ending = self._ending(settings, asked)
+        stop_conditions = self._stop_conditions(settings, gen_kwargs)
         for request, text, tokens in generate(
-            own.network,
+            builtin.network,
             model.decode,
             prompts,
             settings,
-            ending,
+            stop_conditions,
             seed=self.seed,
             device=model.device,
-            max_tokens=own.budget.tokens,
-            attend=own.attend,
-            used=self.usage,
+            max_tokens=builtin.budget.tokens,
+            attention_kernels=builtin.attention_kernels,
+            usage=self.usage,
         ):
             thinks = model.think_end_token is not None
-            yield request, self._final_answer(tokens, ending) if thinks else text
+            yield request, self._final_answer(tokens, stop_conditions) if thinks else text
 
     # -- transformers ----------------------------------------------------------------------------
 
     def _compatibility(self, prompts: list[Prompt], settings: Generation) -> BatchCompatibility:
-        if not self.model.causal or sum(p.rows(settings) for p in prompts) == 1:
+        """Returns which of the prompts may share a batch if transformers generates.
+
+        "any" means prompts of any lengths, "equal" only prompts of equal length, and "none" that
+        each prompt has a batch of its own. It is "any" for encoder-decoder models and for a single
+        answer.
+        """
+        if not self.model.causal or sum(p.num_answers(settings) for p in prompts) == 1:
             return "any"
         return self.transformers.compatibility(prompts)
 
-    def _by_transformers(
-        self, settings: Generation, asked: Mapping[str, Any], prompts: list[Prompt]
+    def _generate_by_transformers(
+        self, settings: Generation, gen_kwargs: Mapping[str, Any], prompts: list[Prompt]
     ) -> Iterator[tuple[int, str]]:
+        """Yields the request index and the answer for each request of a batch of prompts.
+
+        Raises `NaNScoresError` if logits are NaN, and `ModelError` if a subclass's
+        `_model_generate` does not return one answer per prompt.
+        """
         model, loop = self.model, self.transformers
-        rows = [p for p in prompts for _ in range(p.rows(settings))]
+        rows = [p for p in prompts for _ in range(p.num_answers(settings))]
         width = max(len(p.tokens) for p in rows)
         context = torch.full((len(rows), width), loop.pad_token, device=model.device)
         mask = torch.zeros_like(context)
         for r, prompt in enumerate(rows):
             context[r, width - len(prompt.tokens) :] = torch.tensor(prompt.tokens)
             mask[r, width - len(prompt.tokens) :] = 1
-        extras = {k: v for k, v in asked.items() if k not in {*LENGTH_NAMES, "until"}}
+        extras = {k: v for k, v in gen_kwargs.items() if k not in {*MAX_LENGTH_NAMES, "until"}}
         extras["do_sample"] = settings.sampled
         extras["temperature"] = settings.temperature
         limit = extras.pop("max_length", settings.max_gen_toks + (width if model.causal else 1))
-        ending = self._ending(settings, asked)
+        stop_conditions = self._stop_conditions(settings, gen_kwargs)
         try:
             with self._seeded(prompts[0], settings):
                 made = loop.generate(
                     context=context,
                     attention_mask=mask,
                     max_length=limit,
-                    stop=list(ending.stops),
+                    stop=list(stop_conditions.stops),
                     **extras,
                 ).tolist()
-        except NotANumberError as error:
-            raise NotANumberError(rows[error.number].requests[0]) from error
+        except NaNScoresError as error:
+            raise NaNScoresError(rows[error.request_index].requests[0]) from error
         read = sum(len(p.tokens) * len(p.requests) for p in prompts)
-        self.usage.read(read, sum(len(p.tokens) for p in rows))
+        self.usage.count_prompt(read, sum(len(p.tokens) for p in rows))
         if len(made) != len(rows):
             raise ModelError(
-                f"{loop.name}._model_generate gave {len(made)} answers to {len(rows)} "
-                "prompts; it must give one to each."
+                f"{loop.name}._model_generate returned {len(made)} answers to {len(rows)} "
+                "prompts; it must return one answer per prompt."
             )
         r = 0
         for prompt in prompts:
             for number in prompt.requests:
-                row = ending.cut(made[r][width:] if model.causal else made[r][1:])
-                self.usage.wrote(len(row))
-                self.usage.generated(len(row))
-                yield number, self._final_answer(row, ending)
+                row = stop_conditions.truncate(made[r][width:] if model.causal else made[r][1:])
+                self.usage.count_answer(len(row))
+                self.usage.count_generated(len(row))
+                yield number, self._final_answer(row, stop_conditions)
                 r += settings.sampled
             r += not settings.sampled
 
     @contextmanager
     def _seeded(self, first: Prompt, settings: Generation) -> Iterator[None]:
-        """Lets transformers sample the same answers for the same batch in every run."""
+        """Seeds torch inside the `with` block if answers are sampled, and restores its state.
+
+        The seed depends on the first prompt, so that the same batch gets the same answers in every
+        run.
+        """
         if not settings.sampled:
             yield
             return
         device = self.model.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            drawn = stream(self.seed, first.text, settings, first.first)
+            drawn = answer_rng(self.seed, first.text, settings, first.first_repeat)
             torch.manual_seed(int(drawn.integers(1 << 62)))
             yield
 
 
-def check_settings(asked: Mapping[str, Any], request: Instance) -> None:
-    """Refuses settings that transformers would misunderstand or reject."""
-    if not isinstance(asked, Mapping):
+def check_settings(gen_kwargs: Mapping[str, Any], request: Instance) -> None:
+    """Raises `ConfigError` for generation settings that are not a mapping, or not supported.
+
+    Not supported are `num_return_sequences` other than 1, `return_dict_in_generate` and `stop`. The
+    message names the task of `request`.
+    """
+    if not isinstance(gen_kwargs, Mapping):
         raise ConfigError(
-            f"task {task_of(request)!r}: generation settings are a dictionary, not {asked!r}."
+            f"task {task_of(request)!r}: generation settings must be a dictionary, not "
+            f"{gen_kwargs!r}. Check generation_kwargs in the task and --gen_kwargs."
         )
-    for name, instead in REFUSED.items():
-        if (value := asked.get(name)) is True or value not in (None, False, 1):
-            raise ConfigError(f"task {task_of(request)!r}: {name} is not taken: {instead}.")
+    for name, instead in REJECTED_SETTINGS.items():
+        if (value := gen_kwargs.get(name)) is True or value not in (None, False, 1):
+            raise ConfigError(
+                f"task {task_of(request)!r}: the generation setting {name} is not supported: "
+                f"{instead}."
+            )
 
 
 def special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Returns the tokens that are left out of decoded text, by name."""
+    """Returns the indices of the tokens that are left out of decoded text, by their text.
+
+    It is empty for a tokenizer that does not list its added tokens.
+    """
     added = getattr(tokenizer, "added_tokens_decoder", {})
     return {str(token): int(n) for n, token in added.items() if getattr(token, "special", False)}

@@ -1,4 +1,4 @@
-"""What can be said of arguments before anything is loaded."""
+"""Checks and parses model arguments before anything is loaded."""
 
 from __future__ import annotations
 
@@ -10,39 +10,53 @@ from typing import Any
 from lm_eval.errors import ConfigError, suggestion
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """A number that is whole and not too small, perhaps given as text."""
+def parse_integer(name: str, value: Any, minimum: int) -> int:
+    """Returns `value` as an integer: an int, a float without fraction, or the text of an integer.
+
+    Raises `ConfigError`, which names the argument `name`, for anything else, for booleans, and if
+    it is less than `minimum`.
+    """
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
-        number = least - 1
-    if number < least or isinstance(value, bool) or number != float(value):
-        raise ConfigError(f"{name} is a whole number from {least} on, not {value!r}.")
+        number = minimum - 1
+    if number < minimum or isinstance(value, bool) or number != float(value):
+        raise ConfigError(f"{name} must be an integer of at least {minimum}, not {value!r}.")
     return number
 
 
-def batch_size(value: Any) -> int | str:
-    """Most requests at once, or "auto"; `auto:4` is taken for the sake of old command lines."""
+def parse_batch_size(value: Any) -> int | str:
+    """Returns the maximum number of requests per batch, or "auto".
+
+    None and `auto:N`, which published command lines use, mean "auto". Raises `ConfigError` for
+    anything else that is not a positive integer.
+    """
     if value is None or re.fullmatch(r"auto(:\d+(\.\d+)?)?", str(value)):
         return "auto"
     try:
-        return whole_number("batch_size", value, 1)
+        return parse_integer("batch_size", value, 1)
     except ConfigError as error:
-        raise ConfigError(f"batch_size is 'auto' or a number from 1 on, not {value!r}.") from error
+        raise ConfigError(
+            f"batch_size must be 'auto' or an integer of at least 1, not {value!r}."
+        ) from error
 
 
-def switch(name: str, value: bool | str) -> bool:
-    """On or off, in the words people use on command lines."""
+def parse_switch(name: str, value: bool | str) -> bool:
+    """Returns a boolean argument that may be given as text.
+
+    True and False are returned unchanged; "on" and "auto" mean True, "off" means False. Raises
+    `ConfigError`, which names the argument `name`, for any other value.
+    """
     if isinstance(value, bool):
         return value
     if value in ("on", "auto"):
         return True
     if value == "off":
         return False
-    raise ConfigError(f"{name} is on or off, not {value!r}.")
+    raise ConfigError(f"{name} must be 'on' or 'off', not {value!r}.")
 
 
-def check(
+def check_arguments(
     *,
     autogptq: Any,
     gptqmodel: Any,
@@ -54,53 +68,70 @@ def check(
     peft: str | None,
     delta: str | None,
 ) -> None:
-    """Refuse arguments that are no longer needed, or do not go together."""
+    """Raises `ConfigError` for arguments that are obsolete, invalid or contradict each other.
+
+    Obsolete are `autogptq` and `gptqmodel`. `truncation_side` must be "left" or "right", and
+    `enable_thinking` needs `think_end_token`. `tp_plan` and `parallelize` exclude each other, and
+    so do `peft` and `delta`.
+    """
     if autogptq or gptqmodel:
         raise ConfigError(
-            "autogptq and gptqmodel are not needed: transformers loads GPTQ weights by itself, "
-            "given the package gptqmodel. Leave the argument out."
+            "the arguments autogptq and gptqmodel are not needed: transformers loads GPTQ weights "
+            "by itself if the package gptqmodel is installed. Remove the argument."
         )
     if truncation_side not in ("left", "right"):
-        raise ConfigError(f"truncation_side is 'left' or 'right', not {truncation_side!r}.")
+        raise ConfigError(f"truncation_side must be 'left' or 'right', not {truncation_side!r}.")
     if enable_thinking and think_end_token is None:
-        raise ConfigError("enable_thinking needs think_end_token, to tell thought from answer.")
+        raise ConfigError(
+            "enable_thinking needs think_end_token, which separates the thinking from the answer. "
+            "Add think_end_token=… (for example </think>)."
+        )
     if tp_plan is not None and parallelize:
-        raise ConfigError("tp_plan and parallelize exclude each other: give one of them.")
+        raise ConfigError("tp_plan and parallelize exclude each other: remove one of them.")
     if peft and delta:
-        raise ConfigError("peft and delta exclude each other: give one of them.")
+        raise ConfigError("peft and delta exclude each other: remove one of them.")
 
 
-def unknown_argument(error: TypeError, made: type) -> ConfigError | None:
-    """What a model's constructor did not know, with the nearest name that `made` takes."""
+def unknown_argument_error(error: TypeError, model_class: type) -> ConfigError | None:
+    """Returns a `ConfigError` for a keyword argument that a model's constructor did not accept.
+
+    It suggests the most similar argument names of the class `model_class`. Returns None if `error`
+    is a `TypeError` of another kind.
+    """
     found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if found is None:
         return None
     known = {
         name
-        for kind in made.__mro__
+        for kind in model_class.__mro__
         if "__init__" in vars(kind)
         for name in inspect.signature(vars(kind)["__init__"]).parameters
     }
     return ConfigError(
-        f"model_args: neither {made.__name__} nor the model takes an argument "
+        f"model_args: neither {model_class.__name__} nor the model accepts an argument "
         f"{found[1]!r}.{suggestion(found[1], known - {'self', 'args', 'kwargs'})}"
     )
 
 
-def taken_by(
+def accepted_options(
     function: Callable[..., Any], options: Mapping[str, Any], defaults: Callable[..., Any]
 ) -> dict[str, Any]:
-    """Of some options those that a function has parameters for: a subclass may have fewer.
+    """Returns those of the `options` that can be passed to `function` as keyword arguments.
 
-    What is set to something else than the default, that of the parameters of `defaults`, is left
-    for it to refuse.
+    `function` may be a subclass's method with fewer parameters than the original. Options without a
+    parameter in `function` are dropped if they have their default value, as found in the signature
+    of `defaults`. Other options are passed on, so that `function` itself raises the `TypeError`
+    about them. If `function` accepts `**kwargs`, all options are returned.
     """
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return dict(options)
-    usual = inspect.signature(defaults).parameters
+    default_parameters = inspect.signature(defaults).parameters
 
-    def is_usual(name: str, value: Any) -> bool:
-        return name in usual and (value is usual[name].default or value == usual[name].default)
+    def is_default(name: str, value: Any) -> bool:
+        if name not in default_parameters:
+            return False
+        default = default_parameters[name].default
+        return value is default or value == default
 
-    return {n: v for n, v in options.items() if n in parameters or not is_usual(n, v)}
+    return {n: v for n, v in options.items() if n in parameters or not is_default(n, v)}

@@ -1,4 +1,8 @@
-"""What a Hugging Face model consists of, under the names that subclasses written for it expect."""
+"""The parts of a Hugging Face model, and the methods that subclasses replace.
+
+The class loads the weights and the tokenizer, encodes text and runs forward passes. Methods and
+attributes have the names of the published `HFLM`, so that subclasses written for it work.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +23,29 @@ from lm_eval.defaults import DEFAULT_MAX_GEN_TOKS, DEFAULT_MAX_LENGTH
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.launch import launched_rank
 from lm_eval.models.huggingface import arguments, loading
-from lm_eval.models.huggingface.arguments import unknown_argument
-from lm_eval.models.huggingface.attention import running
+from lm_eval.models.huggingface.arguments import unknown_argument_error
+from lm_eval.models.huggingface.attention import model_lock
 from lm_eval.models.huggingface.encoding import TextEncoder
-from lm_eval.models.huggingface.processes import accelerator
-from lm_eval.models.huggingface.stopping import NumbersOnly, StopStrings, whole_settings
+from lm_eval.models.huggingface.processes import create_accelerator
+from lm_eval.models.huggingface.stopping import (
+    RaiseOnNaN,
+    StopStrings,
+    complete_generation_settings,
+)
 from lm_eval.models.tokenizer import apply_chat_template
 
 logger = logging.getLogger(__name__)
 
 
 class HuggingFaceModel(TemplateLM):
-    """Model, tokenizer, device and processes; how they are used is told in `HFLM`."""
+    """A model of transformers with its tokenizer, device and processes.
+
+    It loads them, encodes text and runs forward passes. `HFLM`, its subclass, processes requests.
+    """
 
     AUTO_MODEL_CLASS: Any = None
     _DEFAULT_MAX_LENGTH = DEFAULT_MAX_LENGTH
-    # As they are before anything is told, for subclasses that are made otherwise.
+    # Defaults for subclasses that do not call this class's constructor.
     batch_size_per_gpu: int | str = "auto"
     max_batch_size: int | None = None
     softmax_dtype: torch.dtype | None = None
@@ -86,7 +97,7 @@ class HuggingFaceModel(TemplateLM):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        arguments.check(
+        arguments.check_arguments(
             autogptq=autogptq,
             gptqmodel=gptqmodel,
             truncation_side=truncation_side,
@@ -97,13 +108,13 @@ class HuggingFaceModel(TemplateLM):
             peft=peft,
             delta=delta,
         )
-        self.batch_size_per_gpu = arguments.batch_size(batch_size)
-        self.softmax_dtype = None if softmax_dtype is None else _dtype(softmax_dtype)
+        self.batch_size_per_gpu = arguments.parse_batch_size(batch_size)
+        self.softmax_dtype = None if softmax_dtype is None else _parse_dtype(softmax_dtype)
         self.mixed_precision_dtype = (
-            None if mixed_precision_dtype is None else _dtype(mixed_precision_dtype)
+            None if mixed_precision_dtype is None else _parse_dtype(mixed_precision_dtype)
         )
         self._max_length = (
-            None if max_length is None else arguments.whole_number("max_length", max_length, 1)
+            None if max_length is None else arguments.parse_integer("max_length", max_length, 1)
         )
         revision = None if revision is None else str(revision)
         self.pretrained, self.revision = pretrained, revision
@@ -114,17 +125,21 @@ class HuggingFaceModel(TemplateLM):
             shared["subfolder"] = subfolder
         if isinstance(pretrained, str | os.PathLike):
             pretrained = os.fspath(pretrained)
-            self._start_processes(device, tp_plan is not None)
+            self._set_device_and_rank(device, tp_plan is not None)
             file = {"gguf_file": gguf_file} if gguf_file else {}
             self._get_config(pretrained, **shared, **file)
         else:
             if parallelize or tp_plan is not None:
-                raise ConfigError("a model given as an object cannot be split; load it split.")
-            told = {"dtype": dtype != "auto", "peft": peft, "delta": delta, "gguf_file": gguf_file}
-            if late := [*(name for name, given in told.items() if given), *kwargs]:
+                raise ConfigError(
+                    "parallelize and tp_plan cannot be used with a model that is passed as an "
+                    "object. Remove them, or split the model over the devices when you load it."
+                )
+            given = {"dtype": dtype != "auto", "peft": peft, "delta": delta, "gguf_file": gguf_file}
+            if unused := [*(name for name, value in given.items() if value), *kwargs]:
                 logger.warning(
-                    "A model given as an object is loaded already: %s without effect.",
-                    ", ".join(late),
+                    "The model was passed as an object and is loaded already. These arguments have "
+                    "no effect: %s. Apply them when you load the model.",
+                    ", ".join(unused),
                 )
             self._model, self._config = pretrained, pretrained.config
             self._device = loading.device_of(pretrained)
@@ -150,11 +165,13 @@ class HuggingFaceModel(TemplateLM):
                 "delta": delta,
                 **shared,
                 **({"gguf_file": gguf_file} if gguf_file else {}),
-                **loading.split_by(tp_plan),
+                **loading.tensor_parallel_options(tp_plan),
                 **kwargs,
             }
-            taken = arguments.taken_by(self._create_model, options, HuggingFaceModel.__init__)
-            self._create_model(pretrained, **taken)
+            accepted = arguments.accepted_options(
+                self._create_model, options, HuggingFaceModel.__init__
+            )
+            self._create_model(pretrained, **accepted)
         loading.check_vocabulary(self.tokenizer, self._model)
         if isinstance(self._model, torch.nn.Module):
             self._model.eval()
@@ -162,33 +179,48 @@ class HuggingFaceModel(TemplateLM):
         self.truncation, self.logits_cache = truncation, logits_cache
         self.truncation_side = truncation_side
         self.add_bos_token = add_bos_token
-        self.custom_prefix_token_id = loading.prefix_token(prefix_token_id, self._model)
-        _ = self._own_length  # which refuses what the model cannot read
+        self.custom_prefix_token_id = loading.check_prefix_token(prefix_token_id, self._model)
+        _ = self._resolved_max_length  # raises now if max_length is more than the model can read
         self.max_batch_size = (
             None
             if max_batch_size is None
-            else arguments.whole_number("max_batch_size", max_batch_size, 1)
+            else arguments.parse_integer("max_batch_size", max_batch_size, 1)
         )
         self.batch_sizes: dict[int, int] = {}
-        number = isinstance(think_end_token, str) and think_end_token.isdigit()
-        self.think_end_token = int(think_end_token) if number else think_end_token  # type: ignore[arg-type]
+        is_index = isinstance(think_end_token, str) and think_end_token.isdigit()
+        self.think_end_token = int(think_end_token) if is_index else think_end_token  # type: ignore[arg-type]
         self.enable_thinking = enable_thinking
         thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         self.chat_template_args = {**(chat_template_args or {}), **thinking}
 
     @cached_property
-    def _own_length(self) -> int:
-        return loading.longest_text(
+    def _resolved_max_length(self) -> int:
+        """The maximum number of tokens that the model reads at once.
+
+        It is the argument `max_length`, else what the configuration or the tokenizer states, else
+        `_DEFAULT_MAX_LENGTH`. Raises `ModelError` if `max_length` is more than the configuration
+        allows.
+        """
+        return loading.resolve_max_length(
             self._max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
         )
 
-    # -- how it is made -------------------------------------------------------------------------
+    # -- loading --------------------------------------------------------------------------------
 
     @classmethod
     def check_before_loading(
         cls, arguments: Mapping[str, Any], chat_template: bool | str = False
     ) -> None:
-        """Looks for the chat template in the tokenizer's files, before the weights are loaded."""
+        """Raises `ModelError` if the run needs a chat template that the tokenizer does not have.
+
+        It loads the tokenizer but not the weights. The check is skipped if a subclass replaces
+        `apply_chat_template` or `_create_tokenizer`, and if the tokenizer is not given by name, is
+        part of a GGUF file or cannot be loaded.
+
+        Args:
+            arguments: the `model_args` of the run.
+            chat_template: whether the run applies a chat template, or the name of the template.
+        """
         super().check_before_loading(arguments, chat_template)
         own = (cls.apply_chat_template, cls._create_tokenizer)
         ours = (HuggingFaceModel.apply_chat_template, HuggingFaceModel._create_tokenizer)
@@ -198,32 +230,49 @@ class HuggingFaceModel(TemplateLM):
         names = ("revision", "subfolder", "trust_remote_code")
         options = {name: arguments[name] for name in names if name in arguments}
         if arguments.get("gguf_file"):
-            return  # its tokenizer is read with the weights
+            return  # its tokenizer is loaded together with the weights
         try:
             tokenizer = loading.load_tokenizer(source, **options)
         except ModelError:
-            return  # loading the model will tell more
+            return  # loading the model raises an error with more details
         loading.check_chat_template(tokenizer, chat_template)
 
-    def _start_processes(self, device: str | None, split: bool) -> None:
-        """The device; and `accelerator`, which subclasses look for, where there are processes."""
-        if split:  # all ask the same, and the first tells
+    def _set_device_and_rank(self, device: str | None, tensor_parallel: bool) -> None:
+        """Sets the device, the rank and the number of processes.
+
+        Sets `accelerator` too, which subclasses look for, if `accelerate launch` started several
+        processes; each then gets its own device, and `device` is ignored. `tensor_parallel` means
+        that all processes together hold one model. Raises `ConfigError` or `ModelError` if `device`
+        cannot be used.
+        """
+        if tensor_parallel:  # all processes get the same requests; rank 0 reports the answers
             self._rank = launched_rank()
-        together = None if split else accelerator()
-        if together is None:
+        accelerator = None if tensor_parallel else create_accelerator()
+        if accelerator is None:
             self._device = loading.choose_device(device)
             return
-        self.accelerator = together
-        self._rank = int(together.process_index)
-        self._world_size = int(together.num_processes)
-        self._device = together.device
+        self.accelerator = accelerator
+        self._rank = int(accelerator.process_index)
+        self._world_size = int(accelerator.num_processes)
+        self._device = accelerator.device
 
     def _get_config(self, pretrained: str, **options: Any) -> None:
+        """Loads the configuration of the model `pretrained` and stores it in `_config`.
+
+        Raises `ModelError` if it cannot be loaded. `options` are arguments of
+        `AutoConfig.from_pretrained`.
+        """
         self._config = loading.load_config(pretrained, **options)
 
     def _get_backend(self, config: Any, backend: str = "default", **kwargs: Any) -> None:
+        """Sets `backend` to "causal" or "seq2seq", and `AUTO_MODEL_CLASS` if it is not set.
+
+        The backend "default" is replaced by the one that fits the configuration. `AUTO_MODEL_CLASS`
+        is the transformers class that loads the model. Raises `ConfigError` for another backend.
+        `kwargs` are ignored.
+        """
         if backend not in ("default", "causal", "seq2seq"):
-            raise ConfigError(f"backend is 'causal', 'seq2seq' or 'default', not {backend!r}.")
+            raise ConfigError(f"backend must be 'causal', 'seq2seq' or 'default', not {backend!r}.")
         if backend == "default":
             backend = "seq2seq" if loading.is_encoder_decoder(config) else "causal"
         self.backend = backend
@@ -243,6 +292,18 @@ class HuggingFaceModel(TemplateLM):
         add_bos_token: bool | None = None,
         **options: Any,
     ) -> None:
+        """Sets `tokenizer`: the given object, or the one loaded by name.
+
+        Raises `ModelError` if it cannot be loaded.
+
+        Args:
+            pretrained: the name of the model, or the model itself.
+            tokenizer: a tokenizer, or its name; None loads the model's own tokenizer.
+            use_fast_tokenizer: whether to load the Rust version of the tokenizer if there is one.
+            gguf_file: the GGUF file that contains the tokenizer, if `tokenizer` is None.
+            add_bos_token: passed to the tokenizer unless it is None.
+            **options: further arguments of `AutoTokenizer.from_pretrained`.
+        """
         if tokenizer is not None and not isinstance(tokenizer, str):
             self.tokenizer = tokenizer
             return
@@ -256,7 +317,13 @@ class HuggingFaceModel(TemplateLM):
         self.tokenizer = loading.load_tokenizer(name, **options)
 
     def _create_model(self, pretrained: str, **options: Any) -> None:
-        options.pop("gpus", None)  # published, for subclasses to hand on; so are these
+        """Loads the weights of the model `pretrained` and stores the model in `_model`.
+
+        `options` are those of `loading.load_model`. Raises `ModelError` if the model cannot be
+        loaded, and `ConfigError` for an option that neither this class nor the model accepts.
+        """
+        # Published arguments that subclasses may pass on, even where they have no effect.
+        options.pop("gpus", None)
         for name in ("autogptq", "gptqmodel", "tp_plan", "subfolder", "quantization_config"):
             if not options.get(name, True):
                 del options[name]
@@ -270,54 +337,74 @@ class HuggingFaceModel(TemplateLM):
             )
         except ModelError as error:
             cause = error.__cause__
-            unknown = isinstance(cause, TypeError) and unknown_argument(cause, type(self))
+            unknown = isinstance(cause, TypeError) and unknown_argument_error(cause, type(self))
             raise unknown or error from cause
 
-    # -- what it is -----------------------------------------------------------------------------
+    # -- properties -----------------------------------------------------------------------------
 
     @property
     def config(self) -> Any:
+        """The model's configuration, usually a configuration object of transformers."""
         return self._config
 
     @property
     def model(self) -> Any:
+        """The loaded model, usually a torch module."""
         return self._model
 
     @property
     def eot_token_id(self) -> Any:
-        """The end-of-text token's number; None where the tokenizer has none."""
+        """The index of the end-of-text token; None if the tokenizer has none."""
         return self.tokenizer.eos_token_id
 
     @property
     def prefix_token_id(self) -> int:
+        """The index of the token that is read in place of an empty context.
+
+        It is the argument `prefix_token_id`, else the tokenizer's beginning-of-text token, else its
+        end-of-text token. Raises `ModelError` if there is none.
+        """
         if self.custom_prefix_token_id is not None:
             return self.custom_prefix_token_id
         for token in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
             if token is not None:
                 return int(token)
         raise ModelError(
-            "the tokenizer has neither a beginning- nor an end-of-text token to stand for an empty "
-            "context; name one by number: --model_args prefix_token_id=…"
+            "the tokenizer has neither a beginning- nor an end-of-text token that could be read in "
+            "place of an empty context. Choose a token: --model_args prefix_token_id=…"
         )
 
     @property
     def max_length(self) -> int:
-        return self._max_length or self._own_length
+        """The maximum number of tokens that the model reads at once.
+
+        It is the argument `max_length`, else what the configuration or the tokenizer states, else
+        2048.
+        """
+        return self._max_length or self._resolved_max_length
 
     @property
     def max_gen_toks(self) -> int:
+        """The maximum number of tokens of an answer if its request does not set one."""
         return DEFAULT_MAX_GEN_TOKS
 
     @property
     def batch_size(self) -> int | str:
+        """The maximum number of requests per batch, or "auto"."""
         return self.batch_size_per_gpu
 
     @property
     def tokenizer_name(self) -> str:
+        """The name or path of the tokenizer, with `__` in place of each `/`."""
         return str(self.tokenizer.name_or_path).replace("/", "__")
 
     def get_model_info(self) -> dict[str, Any]:
-        """What tells this model from others, for the results file."""
+        """Returns facts that identify the model, for the results file.
+
+        The keys are `model_num_parameters` (-1 if unknown), `model_dtype`, `model_revision`,
+        `model_sha` (the commit on the hub; "" if unknown) and, if they are used, `peft` and
+        `delta`.
+        """
         parameters = getattr(self._model, "parameters", None)
         return {
             "model_num_parameters": sum(p.numel() for p in parameters()) if parameters else -1,
@@ -331,12 +418,15 @@ class HuggingFaceModel(TemplateLM):
     # -- processes ------------------------------------------------------------------------------
 
     def usage(self) -> dict[str, int]:
+        """Returns the token and request counts so far, with the keys that `LM.usage` documents."""
         return self.run_context.usage.totals()
 
     def all_gather(self, tensor: Tensor) -> Any:
+        """Returns the tensors of all processes, concatenated; for a single process, `tensor`."""
         return tensor if self.world_size <= 1 else self.accelerator.gather(tensor)
 
     def barrier(self) -> None:
+        """Waits until all processes have called this method; does nothing for a single process."""
         if self.world_size > 1:
             self.accelerator.wait_for_everyone()
 
@@ -344,13 +434,13 @@ class HuggingFaceModel(TemplateLM):
 
     @property
     def text_encoder(self) -> TextEncoder:
-        """Made for the tokenizer that is there: people exchange it on a finished object."""
+        """The encoder for the current tokenizer, made anew if `tokenizer` was replaced."""
         if self._encoder is None or self._encoder.tokenizer is not self.tokenizer:
             self._encoder = TextEncoder(
                 self.tokenizer,
                 add_bos_token=self.add_bos_token,
                 causal=self.backend == "causal",
-                embeddings=loading.embeddings_short_of(self.tokenizer, self._model),
+                embeddings=loading.embedding_rows_if_too_few(self.tokenizer, self._model),
             )
         return self._encoder
 
@@ -361,6 +451,11 @@ class HuggingFaceModel(TemplateLM):
         left_truncate_len: int | None = None,
         **kwargs: Any,
     ) -> list[int]:
+        """Returns the tokens of `string`, with special tokens unless `add_special_tokens` is False.
+
+        With `left_truncate_len`, only that many last tokens are returned; None and 0 return all.
+        `kwargs` are ignored.
+        """
         tokens = self.text_encoder.encode(string, add_special_tokens)
         return tokens[-left_truncate_len:] if left_truncate_len else tokens
 
@@ -371,7 +466,14 @@ class HuggingFaceModel(TemplateLM):
         left_truncate_len: int | None = None,
         truncation: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Texts as rows of tokens (B, T) filled up on one side, and a mask of what they hold."""
+        """Returns the padded tokens (B, T) of `strings` and a mask (B, T): 1 for tokens, else 0.
+
+        Args:
+            strings: the strings to encode.
+            padding_side: "left" or "right".
+            left_truncate_len: keep only this many last tokens of each text; None keeps all.
+            truncation: whether to keep only the first `max_length` tokens of each text.
+        """
         rows = [self.tok_encode(text, left_truncate_len=left_truncate_len) for text in strings]
         if truncation:
             rows = [row[: self.max_length] for row in rows]
@@ -384,20 +486,34 @@ class HuggingFaceModel(TemplateLM):
         return ids, mask
 
     def tok_decode(self, tokens: int | Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Returns the text of one or several tokens, without special tokens by default."""
         return str(self.tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
+        """Returns the messages as one prompt in the model's chat format.
+
+        Raises `ModelError` if the tokenizer has no chat template, or if the template fails.
+
+        Args:
+            chat_history: the messages, with "role" and "content".
+            add_generation_prompt: whether the prompt ends with the header of a new assistant
+                message. If False, the model continues the last message.
+        """
         loading.check_chat_template(self.tokenizer)
         settings = dict(self.chat_template_args)
         if self.run_context.chat_template is not None:
             settings.setdefault("chat_template", self.run_context.chat_template)
         return apply_chat_template(self.tokenizer, chat_history, add_generation_prompt, **settings)
 
-    # -- the model as functions, for subclasses to replace ----------------------------------------
+    # -- forward passes, which subclasses may replace ---------------------------------------------
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns the context manager under which the model runs.
+
+        It is `torch.autocast` with `mixed_precision_dtype`, or one without effect if that is None.
+        """
         if self.mixed_precision_dtype is None:
             return contextlib.nullcontext()
         cast: contextlib.AbstractContextManager[Any] = torch.autocast(
@@ -408,8 +524,13 @@ class HuggingFaceModel(TemplateLM):
     def _model_call(
         self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None
     ) -> Tensor:
-        """All next-token scores (B, T, V) of tokens (B, T)."""
-        with running, torch.no_grad(), self.autocast():
+        """Returns the logits (B, T, V) of the token that follows each of the tokens `inps` (B, T).
+
+        With `labels` (B, S), for encoder-decoder models, the encoder reads `inps` under the mask
+        `attn_mask` (B, T), and the logits (B, S, V) are those of the labels. Without `labels`,
+        `attn_mask` is ignored. Subclasses may replace this method.
+        """
+        with model_lock, torch.no_grad(), self.autocast():
             if labels is not None:
                 out = self._model(input_ids=inps, attention_mask=attn_mask, labels=labels)
             else:
@@ -420,23 +541,41 @@ class HuggingFaceModel(TemplateLM):
     def _model_generate(
         self, context: Tensor, max_length: int, stop: list[str], **generation_kwargs: Any
     ) -> Tensor:
-        """Whatever transformers generates for tokens (B, T) padded on the left."""
-        usual = getattr(self._model, "generation_config", None)
-        settings = whole_settings(generation_kwargs, usual, self.tokenizer)
+        """Returns the output of transformers' `generate`: tokens (B, S), padded to equal length.
+
+        For causal models, they begin with `context`; for encoder-decoder models, with the decoder's
+        start token. Raises `NaNScoresError` if logits are NaN. Subclasses may replace this method.
+
+        Args:
+            context: the tokens (B, T) of the prompts, padded on the left.
+            max_length: the maximum number of tokens of prompt and answer together. For
+                encoder-decoder models, it counts the answer and the decoder's start token.
+            stop: strings that end an answer.
+            **generation_kwargs: further arguments for `generate`.
+        """
+        defaults = getattr(self._model, "generation_config", None)
+        settings = complete_generation_settings(generation_kwargs, defaults, self.tokenizer)
         start = context.shape[1] if self.backend == "causal" else 1
-        with running, torch.no_grad(), self.autocast():
+        with model_lock, torch.no_grad(), self.autocast():
             generated: Tensor = self._model.generate(
                 input_ids=context,
                 max_length=max_length,
                 stopping_criteria=[StopStrings(self.tokenizer, stop, start)],
-                logits_processor=[NumbersOnly(len(context))],
+                logits_processor=[RaiseOnNaN(len(context))],
                 **settings,
             )
         return generated
 
 
-def _dtype(name: Any) -> torch.dtype:
+def _parse_dtype(name: Any) -> torch.dtype:
+    """Returns the torch dtype called `name`.
+
+    Raises `ConfigError` for an unknown name, and for "auto".
+    """
     found = loading.read_dtype(name)
     if not isinstance(found, torch.dtype):
-        raise ConfigError(f"{name!r} is not a number format: bfloat16, float16, float32 …")
+        raise ConfigError(
+            "softmax_dtype and mixed_precision_dtype must be the name of a torch dtype, such as "
+            f"bfloat16, float16 or float32, not {name!r}."
+        )
     return found

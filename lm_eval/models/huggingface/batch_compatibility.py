@@ -1,8 +1,8 @@
-"""Which prompts transformers can continue in one batch, found by trying it on the prompts.
+"""Finds out, by a trial, which prompts transformers can continue in one batch.
 
-In a batch, shorter prompts are padded on their left. Recurrent models may take the padding into
-their state, custom classes may drop the mask, and some code mixes up the rows of a batch. Then an
-answer would depend on the other requests.
+In a batch, shorter prompts are padded on the left. Recurrent models may include the padding in
+their state, custom classes may ignore the mask, and some code mixes up the rows of a batch. An
+answer would then depend on the other requests.
 """
 
 from __future__ import annotations
@@ -14,65 +14,83 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lm_eval.models.huggingface.check import TOLERANCE, failure, likely_difference
+from lm_eval.models.huggingface.check import TOLERANCE, describe_error, max_logprob_difference
 from lm_eval.models.huggingface.memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
 BatchCompatibility = Literal["any", "equal", "none"]
-"""Prompts of any lengths share a batch, only prompts of equal length, or none."""
-Continue = Callable[[Tensor, Tensor], Tensor]
-"""From tokens (B, T) and their mask to what follows: scores (B, S, V), or tokens (B, S)."""
+"""Which prompts may share a batch: prompts of any lengths, only prompts of equal length, or none
+(each prompt has a batch of its own)."""
+ContinueBatch = Callable[[Tensor, Tensor], Tensor]
+"""A function from tokens (B, T) and their mask to what follows: logits (B, S, V), or tokens (B,
+S)."""
 
-READ, WRITTEN = 24, 6
-"""Most tokens of a prompt that are read in the trial, and tokens that are generated."""
+TRIAL_PROMPT_TOKENS = 24
+"""Maximum number of tokens that are read in the trial."""
+TRIAL_NEW_TOKENS = 6
+"""Number of tokens that are generated in the trial."""
 
 
-def try_batches(
-    proceed: Continue,
+def find_compatibility(
+    continue_batch: ContinueBatch,
     long: list[int],
     short: list[int],
     device: torch.device,
     dtype: torch.dtype,
     name: str,
 ) -> BatchCompatibility:
-    """Returns whether the short prompt is continued beside the long one as it is by itself.
+    """Returns which prompts may share a batch: "any", "equal" or "none".
+
+    "equal" means only prompts of equal length, "none" that each prompt needs a batch of its own.
+    The continuation of `short` in a batch with another prompt is compared with that of `short`
+    alone. Logs a warning if not all prompts may share a batch.
 
     Args:
-        proceed: continues a batch of prompts.
-        long: tokens of a prompt that is no shorter than `short`.
-        short: tokens of the prompt that would be padded.
+        continue_batch: continues a batch of prompts.
+        long: the tokens of a prompt that is at least as long as `short`.
+        short: the tokens of the prompt that is padded.
         device: where the model reads its tokens.
-        dtype: the format that the model computes in, which says what rounding explains.
-        name: what the model is called in the warning.
+        dtype: the dtype in which the model computes, which determines the tolerance.
+        name: the name of the model class, for the warning.
     """
-    long, short = long[-READ:], short[-READ // 2 :]
+    long, short = long[-TRIAL_PROMPT_TOKENS:], short[-TRIAL_PROMPT_TOKENS // 2 :]
 
-    def differs(beside: list[int]) -> str:
-        return batch_differs(proceed, beside, short, device, dtype)
+    def difference(other: list[int]) -> str:
+        return batching_difference(continue_batch, other, short, device, dtype)
 
-    problem = differs(long if len(long) > len(short) else [*long, *long])
+    problem = difference(long if len(long) > len(short) else [*long, *long])
     if not problem:
         return "any"
-    worse = differs(long[-len(short) :])
+    worse = difference(long[-len(short) :])
+    if worse:
+        logger.warning(
+            "Prompts are continued one by one on %s, because batching prompts would change the "
+            "answers: %s.",
+            name,
+            worse,
+        )
+        return "none"
     logger.warning(
-        "%s on %s: otherwise, %s.",
-        "Prompts are continued one by one"
-        if worse
-        else "Only prompts of one length are continued together",
+        "Only prompts of equal length are continued in one batch on %s, because batching prompts "
+        "of different lengths would change the answers: %s.",
         name,
-        worse or problem,
+        problem,
     )
-    return "none" if worse else "equal"
+    return "equal"
 
 
 def next_tokens(generate: Callable[..., Tensor], tokens: Tensor, mask: Tensor) -> Tensor:
-    """Returns the tokens (B, S) that a subclass's `_model_generate` puts after tokens (B, T)."""
+    """Returns the tokens (B, S) by which `generate`, a subclass's `_model_generate`, continues.
+
+    They are at most `TRIAL_NEW_TOKENS`. `tokens` and `mask` are the prompts (B, T), padded on the
+    left.
+    """
     width = tokens.shape[1]
     written = generate(
         context=tokens,
         attention_mask=mask,
-        max_length=width + WRITTEN,
+        max_length=width + TRIAL_NEW_TOKENS,
         stop=[],
         do_sample=False,
     )
@@ -80,12 +98,15 @@ def next_tokens(generate: Callable[..., Tensor], tokens: Tensor, mask: Tensor) -
 
 
 def next_scores(model: Any, pad_token_id: int | None, tokens: Tensor, mask: Tensor) -> Tensor:
-    """Returns the scores (B, S, V) by which transformers goes on after tokens (B, T)."""
+    """Returns the logits (B, S, V) of the tokens with which transformers continues the prompts.
+
+    S is `TRIAL_NEW_TOKENS`. `tokens` and `mask` are the prompts (B, T), padded on the left.
+    """
     made = model.generate(
         input_ids=tokens,
         attention_mask=mask,
-        min_new_tokens=WRITTEN,
-        max_new_tokens=WRITTEN,
+        min_new_tokens=TRIAL_NEW_TOKENS,
+        max_new_tokens=TRIAL_NEW_TOKENS,
         do_sample=False,
         num_beams=1,
         pad_token_id=pad_token_id,
@@ -95,32 +116,37 @@ def next_scores(model: Any, pad_token_id: int | None, tokens: Tensor, mask: Tens
     return torch.stack(made.logits, dim=1)
 
 
-def batch_differs(
-    proceed: Continue,
-    beside: list[int],
+def batching_difference(
+    continue_batch: ContinueBatch,
+    other: list[int],
     text: list[int],
     device: torch.device,
     dtype: torch.dtype,
 ) -> str:
-    """Returns how another, no shorter text beside it changes a text's continuation, if it does."""
-    fill = len(beside) - len(text)
-    tokens = torch.tensor([beside, [0] * fill + text], device=device)
+    """Returns in words how the continuation of `text` changes if it shares a batch with `other`.
+
+    Returns an empty string if it does not change: the same tokens, or log-probabilities that differ
+    by no more than the rounding of `dtype` explains. If the model raises an error, returns a
+    description of it; only a lack of memory is raised. `other` must be at least as long as `text`.
+    """
+    padding = len(other) - len(text)
+    tokens = torch.tensor([other, [0] * padding + text], device=device)
     mask = torch.ones_like(tokens)
-    mask[1, :fill] = 0
+    mask[1, :padding] = 0
     try:
         with torch.inference_mode():
-            together = proceed(tokens, mask)[1]
-            alone = proceed(tokens[1:, fill:], mask[1:, fill:])[0]
-    except Exception as error:  # of third-party model code; the reason is logged by `try_batches`
+            together = continue_batch(tokens, mask)[1]
+            alone = continue_batch(tokens[1:, padding:], mask[1:, padding:])[0]
+    except Exception as error:  # third-party model code can raise anything
         if is_out_of_memory(error):
             raise
-        return failure(error)
+        return describe_error(error)
     if together.dim() == 1:
-        return "" if torch.equal(together, alone) else "other tokens follow"
-    for ours, theirs in zip(together, alone, strict=False):
-        worst = likely_difference(ours, theirs)
+        return "" if torch.equal(together, alone) else "other tokens are generated"
+    for batched, single in zip(together, alone, strict=False):
+        worst = max_logprob_difference(batched, single)
         if not worst <= TOLERANCE.get(dtype, 0.15):
-            return f"scores differ by {worst:.2g} a token"
-        if ours.argmax() != theirs.argmax():
-            break  # two tokens are about equally likely; what follows is another text
+            return f"log-probabilities differ by {worst:.2g} per token"
+        if batched.argmax() != single.argmax():
+            break  # two tokens are about equally likely, so different texts follow
     return ""

@@ -1,4 +1,4 @@
-"""Answers prompts in batches, halves a batch that fails, and returns repeats in order."""
+"""Splits prompts into batches, splits a failing batch further, and returns repeats in order."""
 
 from __future__ import annotations
 
@@ -9,44 +9,63 @@ from dataclasses import replace
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.batch_compatibility import BatchCompatibility
 from lm_eval.models.huggingface.generation import Prompt
-from lm_eval.models.huggingface.memory import is_out_of_memory, release
-from lm_eval.models.huggingface.naming import NotANumberError
+from lm_eval.models.huggingface.memory import free_unused_memory, is_out_of_memory
+from lm_eval.models.huggingface.request_errors import NaNScoresError
 
 Answered = tuple[int, str]
-"""The number of a request, and its answer."""
+"""The index of a request, and its answer."""
 Generate = Callable[[list[Prompt]], Iterator[Answered]]
-"""Answers a batch of prompts, in any order."""
+"""A function that answers a batch of prompts, in any order."""
 
 
-def in_batches(
+def generate_in_batches(
     generate: Generate,
     prompts: Iterable[Prompt],
     settings: Generation,
-    rows_at_once: Callable[[int], int],
+    answers_per_batch: Callable[[int], int],
     compatibility: BatchCompatibility,
 ) -> Iterator[Answered]:
-    """Answers prompts, longest first, as many at once as their length and the model allow."""
+    """Yields the request index and the answer for all requests of the prompts.
+
+    The answers are generated in batches. A batch that fails is split (`generate_with_halving`).
+
+    Args:
+        generate: answers one batch.
+        prompts: the prompts, the longest first.
+        settings: the generation settings.
+        answers_per_batch: returns how many answers fit into one batch, given the number of tokens
+            of prompt and answer together.
+        compatibility: which prompts may share a batch: "any", only those of "equal" length, or
+            "none".
+    """
     left = deque(prompts)
     while left:
         longest = len(left[0].tokens)
-        rows = 1 if compatibility == "none" else rows_at_once(longest + settings.max_gen_toks)
+        rows = 1 if compatibility == "none" else answers_per_batch(longest + settings.max_gen_toks)
         batch: list[Prompt] = []
         while left and rows > 0 and (compatibility == "any" or len(left[0].tokens) == longest):
             prompt = left.popleft()
-            if prompt.rows(settings) > rows:
-                prompt, rest = split(prompt, rows)
+            if prompt.num_answers(settings) > rows:
+                prompt, rest = split_prompt(prompt, rows)
                 left.appendleft(rest)
             batch.append(prompt)
-            rows -= prompt.rows(settings)
-        yield from in_halves(generate, batch, settings)
+            rows -= prompt.num_answers(settings)
+        yield from generate_with_halving(generate, batch, settings)
 
 
-def in_halves(generate: Generate, batch: list[Prompt], settings: Generation) -> Iterator[Answered]:
-    """Answers a batch; halves it when memory runs out, or to find the request with NaN scores."""
+def generate_with_halving(
+    generate: Generate, batch: list[Prompt], settings: Generation
+) -> Iterator[Answered]:
+    """Yields the request index and the answer for each request of a batch.
+
+    If the batch fails, it is halved and each half tried again. This happens when memory runs out,
+    and to find the request whose scores are NaN. A batch of one answer cannot be halved: the error
+    is raised. Other errors are raised at once. No answer is yielded twice.
+    """
     if len(batch) > 1:
         halves = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-    elif batch[0].rows(settings) > 1:
-        halves = [[part] for part in split(batch[0], batch[0].rows(settings) // 2)]
+    elif batch[0].num_answers(settings) > 1:
+        halves = [[part] for part in split_prompt(batch[0], batch[0].num_answers(settings) // 2)]
     else:
         halves = []
     done: set[int] = set()
@@ -56,37 +75,43 @@ def in_halves(generate: Generate, batch: list[Prompt], settings: Generation) -> 
             yield number, text
         return
     except (RuntimeError, MemoryError) as error:
-        if not halves or not (isinstance(error, NotANumberError) or is_out_of_memory(error)):
+        if not halves or not (isinstance(error, NaNScoresError) or is_out_of_memory(error)):
             raise
-    release()
+    free_unused_memory()
     for half in halves:
         if done.issuperset(number for prompt in half for number in prompt.requests):
             continue
-        for number, text in in_halves(generate, half, settings):
+        for number, text in generate_with_halving(generate, half, settings):
             if number not in done:
                 yield number, text
 
 
-def split(prompt: Prompt, count: int) -> tuple[Prompt, Prompt]:
-    """Splits a prompt into one for its first `count` requests and one for the others."""
+def split_prompt(prompt: Prompt, count: int) -> tuple[Prompt, Prompt]:
+    """Returns one prompt for the first `count` requests of `prompt`, and one for the others."""
     head, tail = prompt.requests[:count], prompt.requests[count:]
-    first = prompt.first + count
-    return replace(prompt, requests=head), replace(prompt, requests=tail, first=first)
+    first_repeat = prompt.first_repeat + count
+    return replace(prompt, requests=head), replace(prompt, requests=tail, first_repeat=first_repeat)
 
 
-def in_order(found: Iterable[Answered], repeats: Iterable[tuple[int, ...]]) -> Iterator[Answered]:
-    """Yields answers to the repeats of a prompt in the order of the requests.
+def repeats_in_order(
+    found: Iterable[Answered], repeats: Iterable[tuple[int, ...]]
+) -> Iterator[Answered]:
+    """Yields answers such that those to the repeats of a prompt come in the order of the requests.
 
-    So an interrupted run has the first repeats, and the missing ones are known.
+    An interrupted run has then stored the first repeats, so it is known which ones are missing.
+
+    Args:
+        found: the answers, in any order.
+        repeats: for each prompt, the indices of its requests.
     """
     group_of = {number: group for group in repeats for number in group}
-    told: Counter[tuple[int, ...]] = Counter()
+    yielded: Counter[tuple[int, ...]] = Counter()
     waiting: dict[int, str] = {}
     for finished, text in found:
         waiting[finished] = text
         group = group_of[finished]
-        for number in group[told[group] :]:
+        for number in group[yielded[group] :]:
             if number not in waiting:
                 break
-            told[group] += 1
+            yielded[group] += 1
             yield number, waiting.pop(number)

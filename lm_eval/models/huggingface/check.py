@@ -1,9 +1,9 @@
-"""The start-up check: which fast execution modes are exact on this very model.
+"""The start-up check: which fast execution modes give exact scores on this model.
 
-Some random tokens are scored by the definition, one request at a time through the model's own
-forward pass, and then by each fast mode. A mode whose scores differ by more than the model's number
-format explains is not used. Nothing is assumed about an architecture: one that ignores positions,
-has windows, states or code of its own, shows here.
+Some random tokens are scored by the definition (one request at a time, through the model's own
+forward pass), and then in each fast mode. A mode is not used if its scores differ by more than the
+rounding of the model's dtype explains. Nothing is assumed about an architecture: if a model ignores
+position ids, has sliding windows, recurrent states or custom code, the comparison shows it.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ from torch import Tensor
 
 from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface import accelerated
-from lm_eval.models.huggingface.attention import NO_KERNELS, Attend
-from lm_eval.models.huggingface.memory import Budget, is_out_of_memory
+from lm_eval.models.huggingface.attention import NO_KERNELS, AttentionKernels
+from lm_eval.models.huggingface.kv_cache import KeyValueCache
+from lm_eval.models.huggingface.memory import TokenBudget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network
-from lm_eval.models.huggingface.rows import Rows
 from lm_eval.models.huggingface.scoring import PlainScorer, Scorer, TreeScorer
 
 logger = logging.getLogger(__name__)
 
 Logits = Callable[[Tensor], Tensor]
+"""A forward pass, from tokens (B, T) to next-token logits (B, T, V)."""
 
 TOLERANCE = {torch.float64: 2e-4, torch.float32: 2e-4, torch.float16: 0.03, torch.bfloat16: 0.15}
-"""By how much a token's log-probability may differ."""
-LONGEST_WINDOW = 600
-"""Sliding windows up to this length are checked with texts that are longer."""
+"""By how much a token's log-probability may differ, by dtype."""
+MAX_CHECKED_WINDOW = 600
+"""Up to this size of a sliding window, the check uses texts that are longer than the window."""
 
 
 @dataclass(frozen=True)
 class ExecutionModes:
-    """Which ways of running a model are exact."""
+    """Which ways of running a model give exact scores."""
 
-    apart: bool = False
-    """Trunk and head can be run separately, so only scored positions are projected."""
-    tree: bool = False
-    """Prefixes can be shared."""
-    attend: Attend = NO_KERNELS
-    """The kernels that attention can be left to."""
-    longest: int | None = None
-    """Longest text that may be run with others: longer ones share neither prefix nor batch."""
-    alone: bool = False
-    """Requests must be run one by one: in a batch, even padding at the end changes their scores."""
+    separate_head: bool = False
+    """Trunk and output head can be run separately, so that only scored positions are projected."""
+    prefix_sharing: bool = False
+    """Requests can share prefixes."""
+    attention_kernels: AttentionKernels = NO_KERNELS
+    """The attention kernels that can be used."""
+    max_batched_length: int | None = None
+    """The maximum number of tokens of a text that may be run together with others. Longer texts
+    share neither a prefix nor a batch. None for no limit."""
+    one_by_one: bool = False
+    """Requests must be run one by one, because in a batch even padding on the right changes their
+    scores."""
     reason: str = ""
-    """Why prefixes cannot be shared."""
+    """Why prefixes cannot be shared; empty if they can."""
 
 
 def check_execution_modes(
@@ -62,88 +65,134 @@ def check_execution_modes(
     max_length: int,
     *,
     share: bool = True,
-    full: Budget | None = None,
+    full: TokenBudget | None = None,
 ) -> tuple[ExecutionModes, Network | None]:
-    """Returns the modes that are exact on random tokens, and the network to run them with.
+    """Returns the modes that give exact scores on random tokens, and the network to run them with.
 
-    That is the one given, with kernels in the place of some modules where they are exact too.
+    The network is `network` or, if that is exact too, a copy of it in which kernels replace some of
+    the modules. It is None if `network` is None. If `max_length` is too small for the check, no
+    mode is exact.
 
     Args:
-        network: the model as trunk and head; None where it cannot be taken apart.
-        logits: the model's own forward pass, from tokens (B, T) to next-token scores (B, T, V).
+        network: the model, split into trunk and head; None if it cannot be split.
+        logits: the model's own forward pass.
+        device: where the model reads its tokens.
+        dtype: the dtype in which the model computes, which determines the tolerance.
+        vocabulary: the number of tokens of the model.
+        max_length: the maximum number of tokens that the model reads at once.
         share: whether prefixes may be shared.
-        full: the budget of real batches. On a GPU one of that size is run too, so that a lack of
-            memory shows at the start, and halves it.
+        full: the budget of real batches. On a GPU, a batch of that size is run at the end. If
+            memory runs out, this halves the budget at the start, not in the middle of the
+            evaluation.
     """
-    full = full or Budget(device)
+    full = full or TokenBudget(device)
     window = None if network is None else sliding_window(network.config)
-    beyond = window is not None and window <= LONGEST_WINDOW
-    windows = trial(vocabulary, min(max_length, window + 24 if window and beyond else 56))
+    window_checked = window is not None and window <= MAX_CHECKED_WINDOW
+    windows = make_trial_windows(
+        vocabulary, min(max_length, window + 24 if window and window_checked else 56)
+    )
     if not windows:
-        return ExecutionModes(reason="it reads single tokens"), network
-    expected = by_definition(logits, windows, device)
-    budget = Budget(device)
+        return (
+            ExecutionModes(reason="max_length is too small for the start-up check"),
+            network,
+        )
+    expected = reference_scores(logits, windows, device)
+    budget = TokenBudget(device)
     tolerance = TOLERANCE.get(dtype, 0.15)
 
-    def differs(scorer: Scorer) -> str:
+    def difference(scorer: Scorer) -> str:
+        """Returns how the scorer's scores differ from the reference; empty if they do not."""
         try:
             found = dict(scorer.score([dict(enumerate(windows))]))
-        except Exception as error:  # of third-party model code; the reason is logged below
+        except Exception as error:  # third-party model code can raise anything
             if is_out_of_memory(error):
                 raise
-            return failure(error)
+            return describe_error(error)
         off = [abs(found[i][0] - expected[i]) / len(windows[i][1]) for i in range(len(windows))]
-        worst = np.max(off)  # NaN, if there is one
-        return "" if worst <= tolerance else f"scores differ by {worst:.2g} a token"
+        worst = np.max(off)  # NaN if any of them is NaN
+        return "" if worst <= tolerance else f"scores differ by {worst:.2g} per token"
 
-    def whole(reason: str, longest: int | None = None) -> ExecutionModes:
-        """The model's own forward pass only, on several rows if that is exact."""
-        alone = bool(differs(PlainScorer(None, device, budget, vocabulary, None, logits)))
-        return ExecutionModes(alone=alone, longest=longest, reason=reason)
+    def unsplit_modes(reason: str, max_batched_length: int | None = None) -> ExecutionModes:
+        """Returns the modes that use the model's own forward pass, in batches if that is exact."""
+        one_by_one = bool(difference(PlainScorer(None, device, budget, vocabulary, None, logits)))
+        return ExecutionModes(
+            one_by_one=one_by_one, max_batched_length=max_batched_length, reason=reason
+        )
 
     if network is None:
-        return whole("it cannot be taken apart into trunk and head"), None
-    limits = [None if beyond else window, first_rotation(network.config, max_length)]
-    longest = min((limit for limit in limits if limit is not None), default=None)
-    half = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
-    # Several batches, so that nodes are handed on from one to the next.
-    small = Budget(device, tokens=3 * len(windows[0][0]) // 2)
+        return unsplit_modes("the model cannot be split into trunk and output head"), None
+    limits = [None if window_checked else window, longrope_limit(network.config, max_length)]
+    max_batched_length = min((limit for limit in limits if limit is not None), default=None)
+    half_precision = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16)
+    # So small that there are several batches, which pass on keys and values.
+    small = TokenBudget(device, tokens=3 * len(windows[0][0]) // 2)
 
-    def taken_apart(network: Network) -> ExecutionModes:
-        """The modes that take the model apart."""
-        if problem := differs(PlainScorer(network, device, budget, vocabulary, None)):
-            return whole(problem, longest)
+    def split_modes(network: Network) -> ExecutionModes:
+        """Returns the modes for a model that is run as trunk and head."""
+        if problem := difference(PlainScorer(network, device, budget, vocabulary, None)):
+            return unsplit_modes(problem, max_batched_length)
         if not share:
-            return ExecutionModes(apart=True, longest=longest, reason="prefix_sharing is off")
-        for kernels in (True, False) if half and accelerated.can_compile() else (False,):
+            return ExecutionModes(
+                separate_head=True,
+                max_batched_length=max_batched_length,
+                reason="prefix_sharing is off",
+            )
+        for kernels in (True, False) if half_precision and accelerated.can_compile() else (False,):
             scorer = TreeScorer(network, device, small, vocabulary, None, kernels)
-            problem = differs(scorer) or bypassed(scorer, network)
+            problem = difference(scorer) or layers_bypassing_layout(scorer, network)
             if problem:
-                logger.info("Sharing prefixes%s: %s.", " by kernels" if kernels else "", problem)
+                logger.info(
+                    "Prefix sharing%s is not exact on this model and is not used: %s.",
+                    " with our attention kernel" if kernels else "",
+                    problem,
+                )
                 continue
-            for flash in (True, False) if half else (False,):
-                attend = Attend(kernels, flash)
-                problem = decoding_differs(network, logits, windows, device, attend, tolerance)
+            for flash in (True, False) if half_precision else (False,):
+                attention_kernels = AttentionKernels(kernels, flash)
+                problem = decoding_difference(
+                    network, logits, windows, device, attention_kernels, tolerance
+                )
                 if not problem:
-                    return ExecutionModes(apart=True, tree=True, attend=attend, longest=longest)
-                logger.info("Decoding%s: %s.", " by flash attention" if flash else "", problem)
-        return ExecutionModes(apart=True, longest=longest, reason=problem)
+                    return ExecutionModes(
+                        separate_head=True,
+                        prefix_sharing=True,
+                        attention_kernels=attention_kernels,
+                        max_batched_length=max_batched_length,
+                    )
+                logger.info(
+                    "Decoding with a key-value cache%s is not exact on this model and is not used: "
+                    "%s.",
+                    " and flash attention" if flash else "",
+                    problem,
+                )
+        return ExecutionModes(
+            separate_head=True, max_batched_length=max_batched_length, reason=problem
+        )
 
     chosen = network.with_forwards(accelerated.fused_forwards(network.trunk))
-    found = taken_apart(chosen)
-    if chosen.replaced.forwards and not (found.apart if not share else found.tree):
-        as_it_is = taken_apart(network)
-        if (as_it_is.apart, as_it_is.tree) > (found.apart, found.tree):
-            logger.info("Operations are not fused: %s.", found.reason)
-            found, chosen = as_it_is, network
-    if found.tree and device.type == "cuda":
-        kernels = found.attend.kernels
-        try_full_batch(TreeScorer(chosen, device, full, vocabulary, None, kernels), max_length)
+    found = split_modes(chosen)
+    if chosen.replaced.forwards and not (
+        found.separate_head if not share else found.prefix_sharing
+    ):
+        unfused = split_modes(network)
+        if (unfused.separate_head, unfused.prefix_sharing) > (
+            found.separate_head,
+            found.prefix_sharing,
+        ):
+            logger.info("Fused kernels are not used on this model: %s.", found.reason)
+            found, chosen = unfused, network
+    if found.prefix_sharing and device.type == "cuda":
+        kernels = found.attention_kernels.tree
+        run_full_batch(TreeScorer(chosen, device, full, vocabulary, None, kernels), max_length)
     return found, chosen
 
 
-def try_full_batch(scorer: TreeScorer, max_length: int) -> None:
-    """Runs as many random tokens as the budget allows, in requests of medium length."""
+def run_full_batch(scorer: TreeScorer, max_length: int) -> None:
+    """Scores random tokens, as many as the scorer's token budget, and drops the scores.
+
+    If memory runs out, the scorer halves its budget. The requests have `max_length` tokens, but at
+    most 128.
+    """
     length = min(max_length, 128)
     rng = np.random.default_rng(1)
     texts = rng.integers(1, scorer.vocabulary, (max(1, scorer.budget.tokens // length), length))
@@ -152,15 +201,24 @@ def try_full_batch(scorer: TreeScorer, max_length: int) -> None:
         pass
 
 
-def bypassed(scorer: TreeScorer, network: Network) -> str:
-    """Returns why the layout is not in control: layers that mix tokens without asking it."""
+def layers_bypassing_layout(scorer: TreeScorer, network: Network) -> str:
+    """Returns what is wrong if some layers did not use the layout; else an empty string.
+
+    Counts the layers that called the layout of the scorer's last batch. Layers that did not call it
+    mix tokens in a way that the layout does not control.
+    """
     layers = getattr(network.config, "num_hidden_layers", None)
-    asked = 0 if scorer.last is None else len(scorer.last.layers)
-    return "" if asked == layers else f"{asked} of {layers} layers attend by exchangeable functions"
+    called = 0 if scorer.last is None else len(scorer.last.layers)
+    if called == layers:
+        return ""
+    return f"only {called} of {layers} layers use the attention function that transformers selects"
 
 
 def sliding_window(config: Any) -> int | None:
-    """Returns how far back the model's layers look, where some do not look all the way."""
+    """Returns the size of the sliding window or chunk of the model's layers, in tokens.
+
+    Returns None if no layer has one, or if the configuration turns it off (`use_sliding_window`).
+    """
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or ()
     if any("chunked" in kind for kind in kinds):  # Llama 4
@@ -172,26 +230,32 @@ def sliding_window(config: Any) -> int | None:
     return int(window)
 
 
-def first_rotation(config: Any, max_length: int) -> int | None:
-    """Returns the longest text under the first of two sets of position frequencies, if any.
+def longrope_limit(config: Any, max_length: int) -> int | None:
+    """Returns the length up to which a LongRoPE model uses its first set of rotary frequencies.
 
-    Phi-3 turns all of a forward pass's positions by the second set once one of them lies beyond
-    the length it was first trained on; in one batch, short texts would be turned with a long one.
+    Phi-3 switches all positions of a forward pass to the second set as soon as one position exceeds
+    the original training length. In a batch with a long text, short texts would be affected.
+    Returns None for models without such a switch, or if the length is not less than `max_length`.
     """
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = rope.values() if "rope_type" not in rope else [rope]
-    firsts = [
+    lengths = [
         kind.get("original_max_position_embeddings")
         or getattr(config, "original_max_position_embeddings", None)
         for kind in kinds
         if isinstance(kind, Mapping) and kind.get("rope_type") == "longrope"
     ]
-    limits = [int(first) for first in firsts if first and first < max_length]
+    limits = [int(length) for length in lengths if length and length < max_length]
     return min(limits, default=None)
 
 
-def trial(vocabulary: int, length: int) -> list[Window]:
-    """Returns requests of random tokens that share prefixes, one being a prefix of another."""
+def make_trial_windows(vocabulary: int, length: int) -> list[Window]:
+    """Returns requests of random tokens that share prefixes, one of them a prefix of another.
+
+    Each is `(tokens read, tokens predicted)`, where the last positions read predict up to 4 tokens.
+    The longest has `length` tokens, the last of which is predicted but not read. The tokens are the
+    same in every call. Returns an empty list if `length` is less than 2.
+    """
     rng = np.random.default_rng(0)
     low = min(8, vocabulary // 2)
 
@@ -206,59 +270,83 @@ def trial(vocabulary: int, length: int) -> list[Window]:
     return [(text[:-1], text[-min(4, len(text) - 1) :]) for text in texts if len(text) > 1]
 
 
-def by_definition(logits: Logits, windows: Sequence[Window], device: torch.device) -> list[float]:
-    """Returns log-probabilities by the definition: one request at a time, every position."""
+def reference_scores(
+    logits: Logits, windows: Sequence[Window], device: torch.device
+) -> list[float]:
+    """Returns the log-probability of each window by the definition, one request at a time.
+
+    It is summed over the tokens predicted. `logits` is the model's own forward pass; a window is
+    `(tokens read, tokens predicted)`.
+    """
     sums = []
-    for read, wanted in windows:
+    for read, targets in windows:
         with torch.inference_mode():
             scores = logits(torch.tensor([read], device=device))[0]
-            own = torch.log_softmax(scores[-len(wanted) :].float(), dim=-1)
-            target = torch.tensor(wanted, device=own.device)
+            own = torch.log_softmax(scores[-len(targets) :].float(), dim=-1)
+            target = torch.tensor(targets, device=own.device)
             sums.append(float(own.gather(1, target[:, None]).double().sum()))
     return sums
 
 
-def decoding_differs(
+def decoding_difference(
     network: Network,
     logits: Logits,
     windows: Sequence[Window],
     device: torch.device,
-    attend: Attend,
+    attention_kernels: AttentionKernels,
     tolerance: float,
 ) -> str:
-    """Returns how scores differ between decoding token by token and reading all at once, if so."""
+    """Returns in words how decoding token by token differs from one forward pass over all tokens.
+
+    Returns an empty string if no log-probability differs by more than `tolerance`. If decoding
+    raises an error, returns a description of it; only a lack of memory is raised.
+
+    Args:
+        network: the model, which decodes with a key-value cache.
+        logits: the model's own forward pass.
+        windows: the requests `(tokens read, tokens predicted)`, of which the first three are used.
+        device: where the model reads its tokens.
+        attention_kernels: the attention kernels to use.
+        tolerance: the largest difference in log-probability that is allowed.
+    """
     texts = [read for read, _ in windows[:3]]
     prompts = [text[:-2] for text in texts]
-    budget = Budget(device)
+    budget = TokenBudget(device)
     try:
         with torch.inference_mode():
-            rows = Rows([len(prompt) for prompt in prompts], 2, attend)
+            cache = KeyValueCache([len(prompt) for prompt in prompts], 2, attention_kernels)
             owners = [[i] for i in range(len(prompts))]
-            rows.prefill(network, prompts, owners, budget.tokens, device)
+            cache.prefill(network, prompts, owners, budget.tokens, device)
             for back in (2, 1):
                 tokens = torch.tensor([[text[-back]] for text in texts], device=device)
-                found = rows.step(network, tokens)
-    except Exception as error:  # of third-party model code; the caller logs the reason
+                found = cache.step(network, tokens)
+    except Exception as error:  # third-party model code can raise anything
         if is_out_of_memory(error):
             raise
-        return failure(error)
+        return describe_error(error)
     for row, text in zip(found, texts, strict=True):
         with torch.inference_mode():
-            worst = likely_difference(row, logits(torch.tensor([text], device=device))[0, -1])
+            worst = max_logprob_difference(row, logits(torch.tensor([text], device=device))[0, -1])
         if not worst <= tolerance:
-            return f"decoding differs by {worst:.2g} a token"
+            return f"log-probabilities differ by {worst:.2g} per token"
     return ""
 
 
-def likely_difference(found: Tensor, true: Tensor) -> float:
-    """Returns the largest difference between log-probabilities of the likeliest tokens."""
+def max_logprob_difference(found: Tensor, true: Tensor) -> float:
+    """Returns the largest difference in log-probability between two rows of logits.
+
+    Only the 50 tokens that are most likely by `true` are compared.
+    """
     expected = torch.log_softmax(true.float(), -1)
     likely = expected.topk(min(50, len(expected))).indices
-    ours = torch.log_softmax(found.float(), -1).to(expected.device)
-    return float((ours - expected)[likely].abs().max())
+    actual = torch.log_softmax(found.float(), -1).to(expected.device)
+    return float((actual - expected)[likely].abs().max())
 
 
-def failure(error: Exception) -> str:
-    """Returns an error of third-party code in one line; its traceback is logged for debugging."""
-    logger.debug("The start-up check met an error.", exc_info=error)
+def describe_error(error: Exception) -> str:
+    """Returns the type of an error and the first line of its message.
+
+    The error comes from third-party code; its traceback is logged at debug level.
+    """
+    logger.debug("Model code raised an error during a check; the mode is not used.", exc_info=error)
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

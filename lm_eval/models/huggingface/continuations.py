@@ -1,4 +1,4 @@
-"""From scoring requests to scores: which tokens are read, and which scorer gets them."""
+"""Scores continuations: encodes the requests, truncates them and chooses the scorer for each."""
 
 from __future__ import annotations
 
@@ -12,33 +12,44 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.usage import Usage
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Window, fit_window, task_of
-from lm_eval.models.huggingface.naming import NotANumberError, named
-from lm_eval.models.huggingface.scoring import Numbered, Scorer
+from lm_eval.models.huggingface.request_errors import NaNScoresError, describe_request
+from lm_eval.models.huggingface.scoring import NumberedScore, Scorer
 
-PORTION = 1 << 20
-FIRST_PORTION = 1 << 16
-"""Letters that are encoded at once, ahead of the device: few at first, so that it can begin."""
+MAX_PORTION_CHARS = 1 << 20
+FIRST_PORTION_CHARS = 1 << 16
+"""How many characters are encoded at once, ahead of the device. The first portion is small so that
+the device can start soon."""
 
 NumberedWindow = tuple[int, Window]
-"""The number of a request, and the tokens of its context and continuation."""
+"""The index of a request, and the tokens of its context and continuation."""
 
 
 @dataclass(frozen=True)
-class ReadingLimits:
-    """How much a model can read, and what is cut from a request that is longer."""
+class InputLimits:
+    """How many tokens a model can read, and which are cut from a longer request."""
 
     max_length: int
     causal: bool
     truncation_side: str
 
     def exceeded_by(self, context: list[int], continuation: list[int]) -> bool:
-        """Whether a request loses some of its tokens."""
+        """Returns whether a request is too long and will be truncated.
+
+        A causal model does not read the last token of the continuation, so context and continuation
+        may have `max_length + 1` tokens together. For an encoder-decoder model, the limit is
+        `max_length` for each of them.
+        """
         if not self.causal:
             return max(len(context), len(continuation)) > self.max_length
         return len(context) + len(continuation) > self.max_length + 1
 
     def fit(self, context: list[int], continuation: list[int]) -> Window:
-        """Returns what is read and what its last positions predict."""
+        """Returns the tokens to read, and the tokens that their last positions predict.
+
+        A request that is too long is truncated: the beginning is cut off or, with `truncation_side`
+        "right", the end of the context. For an encoder-decoder model, the two are the last
+        `max_length` tokens of the context and those of the continuation.
+        """
         longest = self.max_length
         if not self.causal:
             return context[-longest:], continuation[-longest:]
@@ -47,7 +58,10 @@ class ReadingLimits:
         return fit_window(context, continuation, longest)
 
     def fit_all(self, windows: Iterable[NumberedWindow]) -> dict[int, Window]:
-        """Returns fitted windows by number; those that read the same tokens share one list."""
+        """Returns the result of `fit` for each window, by request index.
+
+        Windows that read the same tokens share one list.
+        """
         if not self.causal:
             return {number: self.fit(*window) for number, window in windows}
         read: dict[tuple[int, tuple[int, ...]], list[int]] = {}
@@ -64,65 +78,84 @@ class ReadingLimits:
 
 def score_windows(
     portions: Iterable[Iterable[NumberedWindow]],
-    limits: ReadingLimits,
+    limits: InputLimits,
     tree: Scorer | None,
     plain: Scorer,
-    longest: int | None,
+    max_shared: int | None,
     usage: Usage,
-) -> Iterator[Numbered]:
-    """Yields the number of a window and its score, as batches are finished.
+) -> Iterator[NumberedScore]:
+    """Yields the index of each window and its score, as soon as a batch is finished.
 
-    The plain scorer gets what the tree does not take: windows longer than `longest`, and those
-    whose score was NaN. In a tree one request's NaN reaches its neighbours, because 0 times NaN is
-    NaN; scored by itself, each shows whose it was.
+    A score is `(log-probability, is_greedy)`. The tree scorer shares prefixes. The plain scorer
+    gets the windows that are longer than `max_shared`, and those whose score was NaN. In a tree,
+    one request's NaN spreads to its neighbors (because 0 · NaN = NaN). Scored again separately,
+    only the request that causes it is NaN.
+
+    Args:
+        portions: windows `(index, (context tokens, continuation tokens))`, in portions that are
+            requested one by one.
+        limits: how windows are truncated.
+        tree: the scorer that shares prefixes; None if that is not exact on the model.
+        plain: the scorer that computes each request in full.
+        max_shared: the maximum number of tokens of a window for the tree scorer, or None for no
+            limit.
+        usage: counts the tokens.
+
+    Raises:
+        NaNScoresError: if a window's score is NaN.
     """
-    longest = longest or limits.max_length
+    max_shared = max_shared or limits.max_length
     waiting: dict[int, Window] = {}
     others: dict[int, Window] = {}
     tokens = 0
 
-    def shared() -> Iterator[dict[int, Window]]:
+    def shared_windows() -> Iterator[dict[int, Window]]:
         nonlocal tokens
         for portion in portions:
             fitted = limits.fit_all(portion)
             tokens += sum(len(read) for read, _ in fitted.values())
-            long = [n for n, (read, _) in fitted.items() if tree is None or len(read) > longest]
+            long = [n for n, (read, _) in fitted.items() if tree is None or len(read) > max_shared]
             others.update((n, fitted.pop(n)) for n in long)
             waiting.update(fitted)
             yield fitted
 
-    for number, score in tree.score(shared()) if tree is not None else _exhaust(shared()):
+    for number, score in (
+        tree.score(shared_windows()) if tree is not None else _exhaust(shared_windows())
+    ):
         window = waiting.pop(number)
         if math.isnan(score[0]):
             others[number] = window
         else:
             yield number, score
-    fitting = {n: window for n, window in others.items() if len(window[0]) <= longest}
+    fitting = {n: window for n, window in others.items() if len(window[0]) <= max_shared}
     beyond = {n: window for n, window in others.items() if n not in fitting}
     for number, score in plain.score([beyond, fitting]):
         if math.isnan(score[0]):
-            raise NotANumberError(number)
+            raise NaNScoresError(number)
         yield number, score
     computed = plain.computed + (tree.computed if tree is not None else 0)
-    usage.read(tokens, computed)
+    usage.count_prompt(tokens, computed)
 
 
-def encoded_ahead(
+def encode_ahead(
     requests: list[Instance],
     encode: Callable[[list[tuple[str, str]]], list[Window]],
-    limits: ReadingLimits,
+    limits: InputLimits,
     usage: Usage,
 ) -> Iterator[list[NumberedWindow]]:
-    """Yields encoded requests in portions; encodes the next one while the device works.
+    """Yields lists of encoded requests, and encodes the next list in a thread meanwhile.
 
-    Portions are cut in the order of the texts, so that requests with a common prefix stay together.
+    An encoded request is `(index in requests, (context tokens, continuation tokens))`. The lists
+    follow the order of the texts, so that requests with a common prefix are in the same one. Counts
+    requests that `limits` will truncate in `usage`. Raises `ModelError` for a continuation without
+    tokens. `encode` returns the tokens of some pairs of context and continuation.
     """
     texts = [request.args for request in requests]
 
     def encode_portion(numbers: list[int]) -> list[NumberedWindow]:
         return list(zip(numbers, encode([texts[i] for i in numbers]), strict=True))
 
-    portions = list(in_portions(texts))
+    portions = list(sorted_portions(texts))
     if not portions:
         return
     with ThreadPoolExecutor(1) as ahead:
@@ -138,40 +171,48 @@ def encoded_ahead(
 def check_windows(
     requests: list[Instance],
     windows: Iterable[NumberedWindow],
-    limits: ReadingLimits,
+    limits: InputLimits,
     usage: Usage,
 ) -> None:
-    """Refuses answers without tokens; counts requests that will be truncated."""
+    """Raises `ModelError` if a continuation has no tokens.
+
+    Counts requests that will be truncated in `usage`, by task.
+    """
     for i, window in windows:
         if not window[1]:
             raise ModelError(
-                f"{named(requests[i])}: the answer {requests[i].args[1]!r} becomes no tokens "
-                "behind its context, so it has no probability; check doc_to_choice and "
-                "doc_to_target."
+                f"{describe_request(requests[i])}: the continuation {requests[i].args[1]!r} has no "
+                "tokens after its context, so it cannot be scored. Check doc_to_choice and "
+                "doc_to_target in the task."
             )
         if limits.exceeded_by(*window):
             usage.truncated[task_of(requests[i])] += 1
 
 
-def in_portions(texts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
-    """Yields numbers of texts in the order of their contexts, in portions that encode quickly."""
-    behind: dict[str, list[int]] = {}
+def sorted_portions(texts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
+    """Yields lists of indices into `texts`, sorted by context and then by continuation.
+
+    `texts` are pairs of context and continuation. Pairs with the same context are in the same list.
+    A list ends once its texts exceed a number of characters, which starts at `FIRST_PORTION_CHARS`
+    and doubles up to `MAX_PORTION_CHARS`. No list is empty.
+    """
+    by_context: dict[str, list[int]] = {}
     for i, (context, _) in enumerate(texts):
-        behind.setdefault(context, []).append(i)
+        by_context.setdefault(context, []).append(i)
     portion: list[int] = []
-    size, most = 0, FIRST_PORTION
-    for context in sorted(behind):
-        if size > most:
+    size, limit = 0, FIRST_PORTION_CHARS
+    for context in sorted(by_context):
+        if size > limit:
             yield portion
-            portion, size, most = [], 0, min(2 * most, PORTION)
-        numbers = sorted(behind[context], key=lambda i: texts[i][1])
+            portion, size, limit = [], 0, min(2 * limit, MAX_PORTION_CHARS)
+        numbers = sorted(by_context[context], key=lambda i: texts[i][1])
         size += len(context) + sum(len(texts[i][1]) for i in numbers)
         portion += numbers
     if portion:
         yield portion
 
 
-def _exhaust(portions: Iterable[Any]) -> Iterator[Numbered]:
+def _exhaust(portions: Iterable[Any]) -> Iterator[NumberedScore]:
     """Iterates over all portions and yields nothing."""
     for _ in portions:
         yield from ()

@@ -1,8 +1,8 @@
-"""Generates answers to many prompts at once, each as if it were the only one.
+"""The built-in generation loop: answers many prompts at once, each as if it were the only one.
 
-Prompts of similar length share a batch; what they have in common is read once (`Rows.prefill`);
-finished answers leave the batch. Each answer is sampled with its own random numbers, so that it
-does not depend on the other requests.
+Prompts of similar length share a batch, and their common prefixes are computed once
+(`KeyValueCache.prefill`). Finished answers leave the batch. Each answer is sampled with its own
+random numbers, so that it does not depend on the other requests.
 """
 
 from __future__ import annotations
@@ -16,91 +16,108 @@ import torch
 from torch import Tensor
 
 from lm_eval.api.usage import Usage
-from lm_eval.models.conventions import Generation, cut_at_stop, stream
-from lm_eval.models.huggingface.attention import Attend
-from lm_eval.models.huggingface.naming import NotANumberError
+from lm_eval.models.conventions import Generation, answer_rng, cut_at_stop
+from lm_eval.models.huggingface.attention import AttentionKernels
+from lm_eval.models.huggingface.kv_cache import KeyValueCache
 from lm_eval.models.huggingface.network import Network
-from lm_eval.models.huggingface.rows import Rows
+from lm_eval.models.huggingface.request_errors import NaNScoresError
 
 Decode = Callable[[list[int]], str]
 
-BROKEN = -1
-"""Placeholder for a token whose scores were NaN."""
-STEPS_BETWEEN_LOOKS = {"cpu": 1, "other": 4}
-"""Tokens generated between checks for finished answers; a check synchronises the GPU."""
+NAN_TOKEN = -1
+"""Placeholder for a token whose logits were NaN."""
+STEPS_PER_CHECK = {"cpu": 1, "other": 4}
+"""Number of tokens generated between checks for finished answers. A check synchronizes the GPU."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A context and the numbers of the requests that ask for its continuation."""
+    """A context, and the requests that are answered from it."""
 
     text: str
     tokens: list[int]
     requests: tuple[int, ...]
-    first: int = 0
-    """Number of the first request's repeat: each repeat has its own random numbers."""
+    """The indices of the requests with this context: the repeats of a request, and equal
+    requests."""
+    first_repeat: int = 0
+    """The repeat number of the first request. Each repeat has its own random numbers."""
 
-    def rows(self, settings: Generation) -> int:
-        """Returns how many answers are generated: one for all repeats unless they are sampled."""
+    def num_answers(self, settings: Generation) -> int:
+        """Returns how many answers are generated: one per request if sampled, otherwise one."""
         return len(self.requests) if settings.sampled else 1
 
 
 @dataclass(frozen=True)
-class Ending:
-    """What ends an answer: tokens, or strings in its text."""
+class StopConditions:
+    """What ends an answer: certain tokens, or certain strings in its text."""
 
     tokens: frozenset[int]
     stops: tuple[str, ...]
 
-    def cut(self, tokens: list[int]) -> list[int]:
-        """Returns the tokens before the first that ends the answer; negative ones are padding."""
+    def truncate(self, tokens: list[int]) -> list[int]:
+        """Returns the tokens before the first that ends the answer, or is negative (padding)."""
         ends = (n for n, token in enumerate(tokens) if token in self.tokens or token < 0)
         return tokens[: next(ends, len(tokens))]
 
     @property
-    def reach(self) -> int:
-        """How many of the last tokens can contain a stop string that was just completed."""
+    def tail_length(self) -> int:
+        """How many of the last tokens are decoded to find a stop string that was just completed."""
         return max((len(stop.encode()) for stop in self.stops), default=0) + 4
 
 
-class Answers:
+class PartialAnswers:
     """The tokens generated so far, and which answers are unfinished."""
 
-    def __init__(self, decode: Decode, ending: Ending, count: int, most: int) -> None:
+    def __init__(
+        self, decode: Decode, stop_conditions: StopConditions, count: int, max_tokens: int
+    ) -> None:
+        """`count` is the number of answers, `max_tokens` the maximum number of tokens of each."""
         self.decode = decode
-        self.ending = ending
-        self.written = np.zeros((count, most), dtype=np.int64)
+        self.stop_conditions = stop_conditions
+        self.written = np.zeros((count, max_tokens), dtype=np.int64)
         self.length = 0
-        self.live = list(range(count))
+        self.unfinished = list(range(count))
 
     def add(self, tokens: Any) -> list[tuple[int, str]]:
-        """Adds new tokens (unfinished answers × steps); returns the answers that they finish."""
+        """Adds new tokens (unfinished answers × steps); returns the answers that they finish.
+
+        Each is returned as its index and its text, cut at the first stop string.
+        """
         old, self.length = self.length, self.length + tokens.shape[1]
-        self.written[self.live, old : self.length] = tokens
+        self.written[self.unfinished, old : self.length] = tokens
         final = self.length == self.written.shape[1]
         tails = self._decode(
-            [self.written[i, max(0, old - self.ending.reach) : self.length] for i in self.live]
+            [
+                self.written[i, max(0, old - self.stop_conditions.tail_length) : self.length]
+                for i in self.unfinished
+            ]
         )
         finished = []
-        for i, new, tail in zip(self.live, tokens.tolist(), tails, strict=True):
-            ended = any(token in self.ending.tokens for token in new)
-            if ended or final or any(stop in tail for stop in self.ending.stops):
+        for i, new, tail in zip(self.unfinished, tokens.tolist(), tails, strict=True):
+            ended = any(token in self.stop_conditions.tokens for token in new)
+            if ended or final or any(stop in tail for stop in self.stop_conditions.stops):
                 text = self.text(i)
-                if ended or final or len(cut := cut_at_stop(text, self.ending.stops)) < len(text):
+                if (
+                    ended
+                    or final
+                    or len(cut := cut_at_stop(text, self.stop_conditions.stops)) < len(text)
+                ):
                     finished.append((i, text if ended or final else cut))
         done = {i for i, _ in finished}
-        self.live = [i for i in self.live if i not in done]
-        return [(i, cut_at_stop(text, self.ending.stops)) for i, text in finished]
+        self.unfinished = [i for i in self.unfinished if i not in done]
+        return [(i, cut_at_stop(text, self.stop_conditions.stops)) for i, text in finished]
 
     def tokens(self, i: int) -> list[int]:
-        """Returns an answer's tokens before the one that ended it."""
-        return self.ending.cut(self.written[i, : self.length].tolist())
+        """Returns the tokens of answer `i` before the one that ended it; all if none ended it."""
+        return self.stop_conditions.truncate(self.written[i, : self.length].tolist())
 
     def text(self, i: int) -> str:
+        """Returns the text of `tokens(i)`; it may contain a stop string."""
         return self.decode(self.tokens(i))
 
     def _decode(self, rows: list[Any]) -> list[str]:
-        if not self.ending.stops:
+        """Returns the text of each row of tokens, or empty strings if there are no stop strings."""
+        if not self.stop_conditions.stops:
             return [""] * len(rows)
         return [self.decode(row.tolist()) for row in rows]
 
@@ -110,82 +127,108 @@ def generate(
     decode: Decode,
     prompts: Sequence[Prompt],
     settings: Generation,
-    ending: Ending,
+    stop_conditions: StopConditions,
     *,
     seed: int,
     device: torch.device,
     max_tokens: int,
-    attend: Attend,
-    used: Usage,
+    attention_kernels: AttentionKernels,
+    usage: Usage,
 ) -> Iterator[tuple[int, str, list[int]]]:
-    """Yields request number, text and tokens of each answer as it is finished.
+    """Yields the request index, text and tokens of each answer, as soon as it is finished.
 
-    Without sampling, all repeats of a prompt get one answer. NaN scores raise an error, because NaN
-    spreads among prompts that are read together.
+    Without sampling, all requests of a prompt get the same answer. Raises `NaNScoresError` if
+    logits are NaN, because NaN spreads among prompts that are read together.
+
+    Args:
+        network: the model.
+        decode: returns the text of tokens.
+        prompts: the prompts of one batch.
+        settings: the generation settings.
+        stop_conditions: what ends an answer.
+        seed: the seed for sampling.
+        device: where tokens are put.
+        max_tokens: the maximum number of prompt tokens in one forward pass.
+        attention_kernels: the attention kernels that may be used.
+        usage: counts the tokens.
     """
-    wanted = [p.requests[: p.rows(settings)] for p in prompts]
-    owners = [(p, r) for p in range(len(prompts)) for r in range(len(wanted[p]))]
+    answered = [p.requests[: p.num_answers(settings)] for p in prompts]
+    owners = [(p, r) for p in range(len(prompts)) for r in range(len(answered[p]))]
     rows_of = [[i for i, (p, _) in enumerate(owners) if p == q] for q in range(len(prompts))]
-    draws = _draws(prompts, owners, settings, seed, device)
-    answers = Answers(decode, ending, len(owners), settings.max_gen_toks)
-    pause = STEPS_BETWEEN_LOOKS.get(device.type, STEPS_BETWEEN_LOOKS["other"])
+    draws = _random_draws(prompts, owners, settings, seed, device)
+    answers = PartialAnswers(decode, stop_conditions, len(owners), settings.max_gen_toks)
+    steps_per_check = STEPS_PER_CHECK.get(device.type, STEPS_PER_CHECK["other"])
     with torch.inference_mode():
         lengths = [len(prompts[p].tokens) for p, _ in owners]
-        rows = Rows(lengths, settings.max_gen_toks, attend)
+        cache = KeyValueCache(lengths, settings.max_gen_toks, attention_kernels)
         tokens_of = [prompt.tokens for prompt in prompts]
-        logits = rows.prefill(network, tokens_of, rows_of, max_tokens, device)
-        used.read(sum(len(p.tokens) * len(p.requests) for p in prompts), rows.read)
+        logits = cache.prefill(network, tokens_of, rows_of, max_tokens, device)
+        usage.count_prompt(
+            sum(len(p.tokens) * len(p.requests) for p in prompts), cache.prompt_tokens_computed
+        )
         new: list[Tensor] = []
         for step in range(settings.max_gen_toks):
-            token, sure = choose(logits, settings, None if draws is None else draws[:, step])
-            new.append(torch.where(sure, token, BROKEN))
-            if len(new) == pause or step + 1 == settings.max_gen_toks:
-                before = list(answers.live)
+            token, is_number = choose_tokens(
+                logits, settings, None if draws is None else draws[:, step]
+            )
+            new.append(torch.where(is_number, token, NAN_TOKEN))
+            if len(new) == steps_per_check or step + 1 == settings.max_gen_toks:
+                before = list(answers.unfinished)
                 found = torch.stack(new, dim=1).cpu().numpy()
-                if (found == BROKEN).any():
-                    p, r = owners[before[int((found == BROKEN).any(axis=1).argmax())]]
-                    raise NotANumberError(wanted[p][r])
-                used.generated(found.size)
+                if (found == NAN_TOKEN).any():
+                    p, r = owners[before[int((found == NAN_TOKEN).any(axis=1).argmax())]]
+                    raise NaNScoresError(answered[p][r])
+                usage.count_generated(found.size)
                 finished = answers.add(found)
                 new = []
                 for i, text in finished:
                     p, r = owners[i]
                     written = answers.tokens(i)
-                    for request in (wanted[p][r],) if settings.sampled else prompts[p].requests:
-                        used.wrote(len(written))
+                    for request in (answered[p][r],) if settings.sampled else prompts[p].requests:
+                        usage.count_answer(len(written))
                         yield request, text, written
-                if not answers.live:
+                if not answers.unfinished:
                     return
                 if finished:
-                    kept = [place for place, i in enumerate(before) if i in set(answers.live)]
-                    rows.keep(kept)
+                    kept = [place for place, i in enumerate(before) if i in set(answers.unfinished)]
+                    cache.keep(kept)
                     chosen = torch.tensor(kept, device=device)
                     token = token[chosen]
                     draws = None if draws is None else draws[chosen]
-            logits = rows.step(network, token[:, None])
+            logits = cache.step(network, token[:, None])
 
 
-def _draws(
+def _random_draws(
     prompts: Sequence[Prompt],
     owners: Sequence[tuple[int, int]],
     settings: Generation,
     seed: int,
     device: torch.device,
 ) -> Tensor | None:
-    """Returns one number from [0, 1) for each token of each answer; None without sampling."""
+    """Returns a random number in [0, 1) for each token of each answer, as (answers, tokens).
+
+    Returns None without sampling. `owners` gives for each answer the index of its prompt and the
+    number of the answer among those of the prompt, from 0.
+    """
     if not settings.sampled:
         return None
     numbers = [
-        stream(seed, prompts[p].text, settings, prompts[p].first + r).random(settings.max_gen_toks)
+        answer_rng(seed, prompts[p].text, settings, prompts[p].first_repeat + r).random(
+            settings.max_gen_toks
+        )
         for p, r in owners
     ]
     return torch.from_numpy(np.array(numbers, dtype=np.float32)).to(device)
 
 
-def choose(logits: Tensor, settings: Generation, draws: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the next token of each row, and whether the row's scores are free of NaN.
+def choose_tokens(
+    logits: Tensor, settings: Generation, draws: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Returns the next token of each row of `logits` (B, V), and whether the row is free of NaN.
 
-    It is the likeliest, or with `draws` from [0, 1) the one that the cumulative distribution gives.
+    Without `draws` it is the most likely token. Otherwise it is sampled, with the temperature,
+    `top_k` and `top_p` of the settings: the token at which the cumulative distribution exceeds the
+    row's number in `draws`, which is from [0, 1). The token of a row with NaN has no meaning.
     """
     if draws is None:
         best = logits.max(dim=-1)

@@ -1,4 +1,4 @@
-"""How much is run at once, and what happens when memory runs out."""
+"""Limits on what is computed at once, and the reaction to running out of memory."""
 
 from __future__ import annotations
 
@@ -10,57 +10,80 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-TOKENS = {"cpu": 2048, "cuda": 24576, "other": 4096}
-"""Tokens a forward pass is given. On a GPU fewer leave it waiting for launches."""
-LOGIT_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20, "other": 128 << 20}
-"""Most memory for next-token scores (float32) at once; a CPU works best inside its cache."""
-ROW_BYTES = 1 << 30
-"""Most memory for keys and values of unfinished answers, off a GPU."""
-MOST_ROWS = {"cpu": 64, "cuda": 512, "other": 64}
-"""Most answers that are generated at once."""
+DEFAULT_TOKENS = {"cpu": 2048, "cuda": 24576, "other": 4096}
+"""Default number of tokens per forward pass, by device type. With fewer, a GPU is idle between
+kernel launches."""
+MAX_LOGIT_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20, "other": 128 << 20}
+"""Maximum memory for float32 logits at once, by device type. On a CPU they should fit into its
+cache."""
+MAX_CACHE_BYTES = 1 << 30
+"""Maximum memory for the key-value cache of unfinished answers, except on CUDA."""
+MAX_ANSWERS_PER_BATCH = {"cpu": 64, "cuda": 512, "other": 64}
+"""Maximum number of answers that are generated at once, by device type."""
 
 
-class Budget:
-    """The number of tokens run at once. Halved when memory runs out, never raised again."""
+class TokenBudget:
+    """The maximum number of tokens per forward pass, and the maximum memory for logits.
+
+    Both are halved when memory runs out, and never increased again.
+    """
 
     def __init__(self, device: torch.device, tokens: int | None = None) -> None:
-        """`tokens` to start with; by default as many as suit the device."""
-        self.tokens = TOKENS.get(device.type, TOKENS["other"]) if tokens is None else tokens
-        self.logit_bytes = LOGIT_BYTES.get(device.type, LOGIT_BYTES["other"])
+        """`tokens` is the initial number of tokens; None for the default of the device."""
+        self.tokens = (
+            DEFAULT_TOKENS.get(device.type, DEFAULT_TOKENS["other"]) if tokens is None else tokens
+        )
+        self.logit_bytes = MAX_LOGIT_BYTES.get(device.type, MAX_LOGIT_BYTES["other"])
 
     def halve(self) -> None:
-        """Halves the budget and frees unused memory."""
+        """Halves both limits, logs a warning and frees unused memory.
+
+        The limits do not fall below one token and 1 MiB.
+        """
         self.tokens = max(1, self.tokens // 2)
         self.logit_bytes = max(1 << 20, self.logit_bytes // 2)
-        logger.warning("Memory ran out; going on with at most %d tokens at once.", self.tokens)
-        release()
+        logger.warning(
+            "Memory ran out. The run continues with at most %d tokens per batch.", self.tokens
+        )
+        free_unused_memory()
 
 
-def rows_in_memory(config: Any, device: torch.device, dtype: torch.dtype, length: int) -> int:
-    """Returns how many answers of so many tokens fit into memory with their keys and values.
+def max_answers_in_memory(
+    config: Any, device: torch.device, dtype: torch.dtype, length: int
+) -> int:
+    """Returns how many answers can be generated at once with their key-value cache in memory.
 
-    `config` is that of the language model.
+    The cache may take a quarter of the free memory on CUDA, and 1 GiB elsewhere. The result is at
+    least 1 and at most `MAX_ANSWERS_PER_BATCH`.
+
+    Args:
+        config: the configuration of the language model.
+        device: where the model runs.
+        dtype: the dtype of keys and values.
+        length: the number of tokens of prompt and answer together.
     """
     heads = getattr(config, "num_attention_heads", 1) or 1
     width = getattr(config, "head_dim", None) or getattr(config, "hidden_size", 1 << 12) // heads
     layers = getattr(config, "num_hidden_layers", 1 << 5)
-    pairs = 2 * layers * (getattr(config, "num_key_value_heads", 0) or heads)
-    memory = ROW_BYTES
+    heads_stored = 2 * layers * (getattr(config, "num_key_value_heads", 0) or heads)
+    memory = MAX_CACHE_BYTES
     if device.type == "cuda":
         memory = torch.cuda.mem_get_info(device)[0] // 4
-    fitting: int = memory // (pairs * width * length * dtype.itemsize)
-    return max(1, min(fitting, MOST_ROWS.get(device.type, MOST_ROWS["other"])))
+    fitting: int = memory // (heads_stored * width * length * dtype.itemsize)
+    return max(
+        1, min(fitting, MAX_ANSWERS_PER_BATCH.get(device.type, MAX_ANSWERS_PER_BATCH["other"]))
+    )
 
 
-def release() -> None:
-    """Gives unused memory back to the device."""
+def free_unused_memory() -> None:
+    """Collects garbage and returns unused memory to the CUDA driver."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device or the machine has no memory left."""
+    """Returns whether an error means that the device or the machine has run out of memory."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(error).lower()

@@ -1,4 +1,4 @@
-"""`--model hf`: answers the three kinds of request with a Hugging Face model."""
+"""`--model hf`: the class that processes the three types of requests with a Hugging Face model."""
 
 from __future__ import annotations
 
@@ -21,60 +21,62 @@ from lm_eval.errors import ConfigError
 from lm_eval.models.conventions import (
     TextScores,
     Window,
-    drawing_seed,
     rolling_windows,
+    sampling_seed,
     task_of,
 )
 from lm_eval.models.huggingface.answering import (
+    BuiltinLoop,
     Generator,
-    OwnLoop,
     TextModel,
     TransformersLoop,
     special_tokens,
 )
-from lm_eval.models.huggingface.arguments import switch
+from lm_eval.models.huggingface.arguments import parse_switch
 from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.batch_compatibility import (
     BatchCompatibility,
+    find_compatibility,
     next_scores,
     next_tokens,
-    try_batches,
 )
 from lm_eval.models.huggingface.check import ExecutionModes, check_execution_modes
 from lm_eval.models.huggingface.continuations import (
+    InputLimits,
     NumberedWindow,
-    ReadingLimits,
     check_windows,
-    encoded_ahead,
+    encode_ahead,
     score_windows,
 )
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.generation import Prompt
-from lm_eval.models.huggingface.live import evaluating, has_own_generate, state_of
 from lm_eval.models.huggingface.loading import dtype_of, embedding_rows
-from lm_eval.models.huggingface.loops import WithLoops
-from lm_eval.models.huggingface.memory import Budget, rows_in_memory
-from lm_eval.models.huggingface.naming import NotANumberError
+from lm_eval.models.huggingface.memory import TokenBudget, max_answers_in_memory
+from lm_eval.models.huggingface.model_state import eval_mode, has_custom_generate, model_fingerprint
 from lm_eval.models.huggingface.network import Network, text_config
-from lm_eval.models.huggingface.scoring import Numbered, PlainScorer, Scorer, TreeScorer
+from lm_eval.models.huggingface.published_helpers import LoopSupport
+from lm_eval.models.huggingface.request_errors import NaNScoresError
+from lm_eval.models.huggingface.scoring import NumberedScore, PlainScorer, Scorer, TreeScorer
 
 logger = logging.getLogger(__name__)
 
 Encoded = tuple[tuple[str, str] | None, list[int], list[int]]
+"""A request's context and continuation as text (or None), and the tokens of both."""
 
 
 @register_model("hf", "huggingface", "hf-auto")
-class HFLM(WithLoops):
-    """A causal or encoder-decoder model of transformers, by name, path or as an object.
+class HFLM(LoopSupport):
+    """A causal or encoder-decoder model of transformers, given by name, by path or as an object.
 
-    The arguments are the published ones (see docs/huggingface.md) and these:
+    It accepts the arguments of the published class (see docs/huggingface.md) and these:
 
     Args:
-        prefix_sharing: False ("off") scores every request by itself; the default shares prefixes
-            where a check at the start finds that exact on this model.
-        rolling_stride: how many tokens each window of a long text predicts; by default windows do
+        prefix_sharing: whether requests share the computation of common prefixes. It is used only
+            if a check at the start finds it exact on the model. False ("off") computes every
+            request in full.
+        rolling_stride: how many tokens each window of a long text predicts. By default, windows do
             not overlap.
-        seed: the seed for sampled answers; by default the run's.
+        seed: the seed for sampled answers; by default that of the run.
     """
 
     # Defaults for subclasses that do not call this class's constructor.
@@ -82,7 +84,7 @@ class HFLM(WithLoops):
     rolling_stride: int | None = None
     seed: int | None = None
     batch_compatibility: BatchCompatibility | None = None
-    """Which prompts transformers may continue in one batch; None before it was tried."""
+    """Which prompts transformers may continue in one batch; None until it was tried out."""
     _execution_modes: ExecutionModes | None = None
     _checked: Any = None
     _network: Network | None = None
@@ -97,7 +99,7 @@ class HFLM(WithLoops):
         **kwargs: Any,
     ) -> None:
         super().__init__(pretrained, *args, **kwargs)
-        self.prefix_sharing = switch("prefix_sharing", prefix_sharing)
+        self.prefix_sharing = parse_switch("prefix_sharing", prefix_sharing)
         if rolling_stride is not None and not 0 < rolling_stride <= self.max_length:
             raise ConfigError(
                 f"rolling_stride={rolling_stride} must be between 1 and max_length, "
@@ -105,11 +107,15 @@ class HFLM(WithLoops):
             )
         self.rolling_stride = rolling_stride
         self.seed = seed
-        if type(self) is HFLM:  # a subclass may not be finished yet: its first request does this
+        # The constructor of a subclass may not be finished yet; it is checked at its first request.
+        if type(self) is HFLM:
             _ = self.execution_modes, self.text_encoder
 
     def answer_settings(self) -> dict[str, Any]:
-        """Returns the settings that change answers, apart from the weights."""
+        """Returns the settings that affect the answers, other than the weights, by name.
+
+        Each value is converted to a string; a setting that is not set has the value "None".
+        """
         names = "backend max_length max_gen_toks truncation_side add_bos_token softmax_dtype "
         names += "custom_prefix_token_id mixed_precision_dtype think_end_token rolling_stride seed"
         return {name: str(getattr(self, name, None)) for name in names.split()}
@@ -118,35 +124,53 @@ class HFLM(WithLoops):
 
     @property
     def execution_modes(self) -> ExecutionModes:
-        """What the start-up check found exact on this model; a changed model is checked again."""
+        """The fast modes that give the scores of the model's own forward pass, within tolerance.
+
+        Such modes are prefix sharing and attention kernels. A check on random tokens finds them on
+        first access, and again if the model was replaced.
+        """
         if self._execution_modes is None or self._checked[0] is not self._model:
-            self._checked = self._model, state_of(self._model)
+            self._checked = self._model, model_fingerprint(self._model)
             self.batch_compatibility = None
-            self._execution_modes = self._check()
+            self._execution_modes = self._check_model()
         return self._execution_modes
 
     @contextmanager
-    def _at_work(self, requests: list[Instance]) -> Iterator[None]:
-        """Surrounds each call: notices changes of the model, turns dropout off, and warns about
-        truncated requests at the end.
+    def _evaluation_call(self, requests: list[Instance]) -> Iterator[None]:
+        """Context manager around each call of a request method.
+
+        Drops the results of the start-up check if the model has changed, turns off dropout, and
+        logs a warning about truncated requests at the end.
         """
-        if self._execution_modes is not None and self._checked[1] != state_of(self._model):
+        if self._execution_modes is not None and self._checked[1] != model_fingerprint(self._model):
             self._execution_modes = None
         before = Counter(self.run_context.usage.truncated)
-        with evaluating(self._model):
+        with eval_mode(self._model):
             yield
-        self._tell_truncated(requests, before)
+        self._warn_truncated(requests, before)
 
-    @stage("Checking what is exact on this model")
-    def _check(self) -> ExecutionModes:
+    @stage("Checking which fast modes are exact on this model")
+    def _check_model(self) -> ExecutionModes:
+        """Returns the fast modes that a check on random tokens finds exact on this model.
+
+        Sets `_network` to the network to run them with, or to None if the model cannot be split
+        into trunk and output head. Logs a warning if prefix sharing is on but not exact.
+        Encoder-decoder models and classes that replace `_model_call` are not checked and get no
+        fast mode.
+        """
         if self.backend != "causal":
-            return ExecutionModes(reason="an encoder-decoder encodes each context once as it is")
+            return ExecutionModes(reason="encoder-decoder models encode each context once anyway")
         if type(self)._model_call is not HuggingFaceModel._model_call:
-            return ExecutionModes(reason="the class has a _model_call of its own")
+            return ExecutionModes(reason="the class replaces _model_call")
         try:
             network = Network(self._model, self.softmax_dtype, self.autocast)
         except (AttributeError, TypeError) as error:
-            logger.info("%s is not taken apart: %s.", type(self._model).__name__, error)
+            logger.info(
+                "%s cannot be split into trunk and output head: %s. Its own forward pass is used, "
+                "which computes the logits of all positions.",
+                type(self._model).__name__,
+                error,
+            )
             network = None
         found, self._network = check_execution_modes(
             network,
@@ -158,52 +182,65 @@ class HFLM(WithLoops):
             share=self.prefix_sharing,
             full=self.budget,
         )
-        if not found.tree and self.prefix_sharing:
+        if not found.prefix_sharing and self.prefix_sharing:
             logger.warning(
-                "Prefixes are not shared, every request is computed in full%s: on %s, %s.",
-                ", one by one" if found.alone else "",
+                "Prefix sharing is not used on %s: %s. Every request is computed in full%s.",
                 type(self._model).__name__,
                 found.reason,
+                ", one by one" if found.one_by_one else "",
             )
         return found
 
     @property
     def vocabulary(self) -> int:
+        """The number of tokens in the model's vocabulary.
+
+        It is `vocab_size` of the configuration, else the number of embeddings, else the length of
+        the tokenizer.
+        """
         config = text_config(self._config)
         stated = config.get if isinstance(config, Mapping) else partial(getattr, config)
         return int(stated("vocab_size", None) or embedding_rows(self._model) or len(self.tokenizer))
 
     @property
     def max_requests(self) -> int | None:
-        """Most requests in one batch; None leaves it to the token budget."""
+        """The maximum number of requests per batch; None if only the token budget limits it."""
         return self.max_batch_size if self.batch_size == "auto" else int(self.batch_size)
 
     def tree_scorer(self) -> TreeScorer | None:
-        """Returns the scorer that shares prefixes; None where that is not exact."""
+        """Returns a new scorer that shares prefixes between requests.
+
+        Returns None for encoder-decoder models, and if prefix sharing is off or not exact on this
+        model.
+        """
         if self.backend != "causal":
             return None
         modes = self.execution_modes
-        if not modes.tree or self._network is None:
+        if not modes.prefix_sharing or self._network is None:
             return None
         plain = PlainScorer(self._network, *self._limits())
-        return TreeScorer(self._network, *self._limits(), modes.attend.kernels, plain)
+        return TreeScorer(self._network, *self._limits(), modes.attention_kernels.tree, plain)
 
     def plain_scorer(self) -> Scorer:
-        """Returns the scorer that computes every request in full."""
+        """Returns a new scorer that computes every request in full.
+
+        It is a `PlainScorer`, or an `EncoderDecoderScorer` for encoder-decoder models.
+        """
         overridden = type(self)._model_call is not HuggingFaceModel._model_call
         if self.backend != "causal":
             call = self._model_call if overridden else None
             return EncoderDecoderScorer(
                 self._model, *self._limits(), self.softmax_dtype, call, self.autocast
             )
-        logits = None if self.execution_modes.apart else self._model_call
+        logits = None if self.execution_modes.separate_head else self._model_call
         device, budget, vocabulary, rows = self._limits()
-        rows = 1 if self.execution_modes.alone else rows
+        rows = 1 if self.execution_modes.one_by_one else rows
         return PlainScorer(
             self._network, device, budget, vocabulary, rows, logits, self.softmax_dtype
         )
 
-    def _limits(self) -> tuple[torch.device, Budget, int, int | None]:
+    def _limits(self) -> tuple[torch.device, TokenBudget, int, int | None]:
+        """Returns the device, token budget, vocabulary size and maximum requests per batch."""
         return self._device, self.budget, self.vocabulary, self.max_requests
 
     # -- scoring ---------------------------------------------------------------------------------
@@ -211,63 +248,88 @@ class HFLM(WithLoops):
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        self._refuse_thinking(requests)
+        """Returns `(log-likelihood, is_greedy)` for each request, in order; see `LM.loglikelihood`.
+
+        Requests that are too long are truncated, with a warning. Raises `ConfigError` if
+        `enable_thinking` is set, and `ModelError` if a continuation has no tokens or its score is
+        NaN. `disable_tqdm` hides the progress bar.
+        """
+        self._reject_thinking(requests)
         if (
             type(self).tok_encode is not HuggingFaceModel.tok_encode
             or type(self)._encode_pair is not TemplateLM._encode_pair
             or type(self)._loglikelihood_tokens is not HFLM._loglikelihood_tokens
         ):
-            return self._loglikelihood_by_parts(requests, disable_tqdm)
+            return self._loglikelihood_through_overrides(requests, disable_tqdm)
         scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         quiet = disable_tqdm or self.rank != 0
         bar_of = progress(len(requests), "Scoring continuations", disable=quiet)
-        with self._at_work(requests), bar_of as bar, gc_paused():
-            limits, usage = self._reading_limits(), self.run_context.usage
-            portions = encoded_ahead(requests, self._encode_pairs, limits, usage)
+        with self._evaluation_call(requests), bar_of as bar, gc_paused():
+            limits, usage = self._input_limits(), self.run_context.usage
+            portions = encode_ahead(requests, self._encode_pairs, limits, usage)
             try:
                 for i, score in self._score_portions(portions):
                     scores[i] = score
                     self.cache_hook.add_partial("loglikelihood", requests[i].args, score)
                     bar.update(1)
-            except NotANumberError as error:
-                raise error.of(requests[error.number]) from error
+            except NaNScoresError as error:
+                raise error.for_request(requests[error.request_index]) from error
         return scores
 
     def _encode_pairs(self, pairs: list[tuple[str, str]]) -> list[Window]:
+        """Returns the tokens of the context and of the continuation, for each pair of texts.
+
+        An empty context becomes the prefix token.
+        """
         causal = self.backend == "causal"
         return self.text_encoder.encode_pairs(pairs, self.prefix_token_id, causal=causal)
 
-    def _reading_limits(self) -> ReadingLimits:
-        return ReadingLimits(self.max_length, self.backend == "causal", self.truncation_side)
+    def _input_limits(self) -> InputLimits:
+        return InputLimits(self.max_length, self.backend == "causal", self.truncation_side)
 
-    def _score_portions(self, portions: Iterable[Iterable[NumberedWindow]]) -> Iterator[Numbered]:
-        """Yields the number of each window and its score, by the scorers that are exact."""
+    def _score_portions(
+        self, portions: Iterable[Iterable[NumberedWindow]]
+    ) -> Iterator[NumberedScore]:
+        """Yields the index and the score, `(log-probability, is_greedy)`, of each window.
+
+        The order is not that of the windows. `portions` contain windows `(index, (context tokens,
+        continuation tokens))`, which are truncated if they are too long. Prefixes are shared if
+        that is exact on this model. Raises `NaNScoresError` if a score is NaN.
+        """
         tree, plain = self.tree_scorer(), self.plain_scorer()
-        longest = self.execution_modes.longest
+        max_shared = self.execution_modes.max_batched_length
         usage = self.run_context.usage
-        return score_windows(portions, self._reading_limits(), tree, plain, longest, usage)
+        return score_windows(portions, self._input_limits(), tree, plain, max_shared, usage)
 
-    def _refuse_thinking(self, requests: list[Instance]) -> None:
+    def _reject_thinking(self, requests: list[Instance]) -> None:
+        """Raises `ConfigError` if `enable_thinking` is set and there are requests to score.
+
+        Thinking is possible only for generation.
+        """
         if self.enable_thinking and requests:
             tasks = sorted({task_of(request) for request in requests})
             raise ConfigError(
-                "enable_thinking is for tasks that generate: a continuation would be scored in "
-                f"the place of a thought. Leave it out for {', '.join(tasks)}."
+                "enable_thinking works only for tasks that generate text. These tasks score given "
+                f"texts; run them without it: {', '.join(tasks)}."
             )
 
-    def _loglikelihood_by_parts(
+    def _loglikelihood_through_overrides(
         self, requests: list[Instance], disable_tqdm: bool
     ) -> list[tuple[float, bool]]:
-        """Scores through the methods that a subclass has replaced, one after the other."""
+        """Returns what `loglikelihood` returns, through methods that a subclass may have replaced.
+
+        These are `tok_encode`, `_encode_pair` and `_loglikelihood_tokens`. Raises `ModelError` if a
+        continuation has no tokens or its score is NaN.
+        """
         windows = [self._encode_request(*request.args) for request in requests]
         usage = self.run_context.usage
-        check_windows(requests, enumerate(windows), self._reading_limits(), usage)
+        check_windows(requests, enumerate(windows), self._input_limits(), usage)
         encoded = [(r.args, *window) for r, window in zip(requests, windows, strict=True)]
         try:
-            with self._at_work(requests):
+            with self._evaluation_call(requests):
                 return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
-        except NotANumberError as error:
-            raise error.of(requests[error.number]) from error
+        except NaNScoresError as error:
+            raise error.for_request(requests[error.request_index]) from error
 
     def _loglikelihood_tokens(
         self,
@@ -276,21 +338,38 @@ class HFLM(WithLoops):
         override_bs: int | None = None,
         **kwargs: Any,
     ) -> list[tuple[float, bool]]:
+        """Returns `(log-likelihood, is_greedy)` for each encoded request, in order.
+
+        `is_greedy` is whether greedy decoding gives the continuation. The published class has this
+        method too, so subclasses may call or replace it. Raises `NaNScoresError` if a score is NaN.
+
+        Args:
+            requests: `((context, continuation), context tokens, continuation tokens)` each. Scores
+                are reported to the cache hook, unless None is in place of the two texts.
+            disable_tqdm: whether to hide the progress bar.
+            override_bs: ignored, as are `kwargs`.
+        """
         scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         windows = [(context, continuation) for _, context, continuation in requests]
         quiet = disable_tqdm or self.rank != 0
         with progress(len(requests), "Scoring continuations", disable=quiet) as bar:
             for i, score in self._score_portions([enumerate(windows)]):
                 scores[i] = score
-                asked = requests[i][0]
-                if asked is not None:
-                    self.cache_hook.add_partial("loglikelihood", asked, score)
+                text = requests[i][0]
+                if text is not None:
+                    self.cache_hook.add_partial("loglikelihood", text, score)
                 bar.update(1)
         return scores
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
+        """Returns the log-likelihood of each text, in the order of the requests.
+
+        See `LM.loglikelihood_rolling`. Long texts are read in windows (`rolling_stride`). A text
+        without tokens gets 0. Raises `ModelError` if a score is NaN. `disable_tqdm` hides the
+        progress bar.
+        """
         texts = [request.args[0] for request in requests]
         if type(self).tok_encode is HuggingFaceModel.tok_encode:
             codes = self.text_encoder.encode_all(texts)
@@ -307,7 +386,7 @@ class HFLM(WithLoops):
         totals = TextScores(owner, len(texts))
         quiet = disable_tqdm or self.rank != 0
         bar_of = progress(len(texts), "Reading texts", unit="text", disable=quiet)
-        with self._at_work(requests), bar_of as bar:
+        with self._evaluation_call(requests), bar_of as bar:
             try:
                 for number, (score, _) in self._score_windows(windows):
                     whole = totals.add(number, score)
@@ -315,12 +394,16 @@ class HFLM(WithLoops):
                         args, total = requests[whole].args, totals.of[whole]
                         self.cache_hook.add_partial("loglikelihood_rolling", args, total)
                         bar.update(1)
-            except NotANumberError as error:
-                raise error.of(requests[owner[error.number]]) from error
+            except NaNScoresError as error:
+                raise error.for_request(requests[owner[error.request_index]]) from error
         return totals.of
 
-    def _score_windows(self, windows: list[Window]) -> Iterable[Numbered]:
-        """Scores windows that belong to no request, through a method that a subclass replaced."""
+    def _score_windows(self, windows: list[Window]) -> Iterable[NumberedScore]:
+        """Yields the index and the score, `(log-probability, is_greedy)`, of each window.
+
+        The windows are parts of long texts, as context and continuation tokens. Uses
+        `_loglikelihood_tokens` if a subclass has replaced it.
+        """
         if type(self)._loglikelihood_tokens is HFLM._loglikelihood_tokens:
             return self._score_portions([enumerate(windows)])
         encoded: list[Encoded] = [(None, *window) for window in windows]
@@ -329,11 +412,17 @@ class HFLM(WithLoops):
     # -- generation ------------------------------------------------------------------------------
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Returns the generated text of each request, in order; see `LM.generate_until`.
+
+        Contexts that leave too little room for the answer are truncated, with a warning. Raises
+        `ConfigError` for invalid generation settings, and `ModelError` if the answer leaves no room
+        for a context or logits are NaN. `disable_tqdm` hides the progress bar.
+        """
         answers = [""] * len(requests)
         quiet = disable_tqdm or self.rank != 0
         tokens = partial(getattr, self.run_context.usage, "tokens_generated")
         bar_of = progress(len(requests), "Generating answers", disable=quiet, tokens=tokens)
-        with self._at_work(requests), bar_of as bar:
+        with self._evaluation_call(requests), bar_of as bar:
             for i, text in self._generator().answer(requests):
                 answers[i] = text
                 self.cache_hook.add_partial("generate_until", requests[i].args, text)
@@ -341,6 +430,7 @@ class HFLM(WithLoops):
         return answers
 
     def _generator(self) -> Generator:
+        """Returns the object that answers generation requests with this model."""
         model = TextModel(
             encode=self._encode_contexts,
             decode=self.tok_decode,
@@ -362,15 +452,19 @@ class HFLM(WithLoops):
         )
         return Generator(
             model,
-            self._own_loop(),
+            self._builtin_loop(),
             transformers,
-            rows_at_once=self._rows_at_once,
+            answers_per_batch=self._answers_per_batch,
             seed=self._sampling_seed(),
             usage=self.run_context.usage,
         )
 
     def _encode_contexts(self, texts: Iterable[str]) -> dict[str, list[int]]:
-        """Returns the tokens of each context, by the methods that a subclass has replaced."""
+        """Returns the tokens of each distinct context, by its text.
+
+        A context without tokens gets `[prefix_token_id]`. Uses `tok_batch_encode` or `tok_encode`
+        if a subclass has replaced one of them.
+        """
         if type(self).tok_batch_encode is not HuggingFaceModel.tok_batch_encode:
             rows = ((text, self.tok_batch_encode([text])) for text in dict.fromkeys(texts))
             codes = {text: ids[0][mask[0].bool()].tolist() for text, (ids, mask) in rows}
@@ -380,39 +474,55 @@ class HFLM(WithLoops):
             codes = self.text_encoder.encode_all(texts)
         return {text: tokens or [self.prefix_token_id] for text, tokens in codes.items()}
 
-    def _own_loop(self) -> OwnLoop | None:
-        """Returns our generation loop, where it is exact and the model has no other."""
+    def _builtin_loop(self) -> BuiltinLoop | None:
+        """Returns the built-in generation loop, or None if transformers must generate.
+
+        That is so for encoder-decoder models, if prefix sharing is off or not exact on this model,
+        and if the model has a `generate` or the class a `_model_generate` of its own.
+        """
         replaced = type(self)._model_generate is not HuggingFaceModel._model_generate
-        if self.backend != "causal" or replaced or has_own_generate(self.model):
+        if self.backend != "causal" or replaced or has_custom_generate(self.model):
             return None
         modes = self.execution_modes
-        if not modes.tree or self._network is None:
+        if not modes.prefix_sharing or self._network is None:
             return None
-        return OwnLoop(self._network, modes.attend, self.budget, modes.longest)
+        return BuiltinLoop(
+            self._network, modes.attention_kernels, self.budget, modes.max_batched_length
+        )
 
-    def _rows_at_once(self, length: int) -> int:
-        """Returns how many answers of so many tokens are generated in one batch."""
+    def _answers_per_batch(self, length: int) -> int:
+        """Returns how many answers are generated in one batch, at least 1.
+
+        That is the maximum number of requests per batch if one is set, else as many as fit into
+        memory. `length` is the number of tokens of prompt and answer together.
+        """
         if self.max_requests is not None:
             return self.max_requests
         config = text_config(self.config)
-        return rows_in_memory(config, self.device, dtype_of(self.model), length)
+        return max_answers_in_memory(config, self.device, dtype_of(self.model), length)
 
     def _sampling_seed(self) -> int:
-        """Returns the model's seed, or the run's.
+        """Returns the seed for sampled answers: the model's `seed`, else that of the run.
 
-        Outside a run each call samples anew, following torch's own seed; processes that hold parts
-        of one model must sample the same.
+        Without either, it is a new random number, so that each call samples differently. But it is
+        1234 if several processes hold parts of one model, because they must all sample the same.
         """
         given = self.seed is not None or self.run_context.seed is not None or self.lockstep
-        return drawing_seed(self) if given else int(torch.randint(1 << 62, ()))
+        return sampling_seed(self) if given else int(torch.randint(1 << 62, ()))
 
     def _compatibility_of(self, prompts: list[Prompt]) -> BatchCompatibility:
-        """Returns which prompts, sorted by length, transformers may continue in one batch."""
+        """Returns which prompts transformers may continue in one batch: "any", "equal" or "none".
+
+        "equal" means only prompts of equal length, "none" that each prompt needs a batch of its
+        own. It is found by a trial with the first (longest) and the last of the given prompts,
+        which must be sorted by length. Later calls return the same. With a batch size of 1 there is
+        no trial, and the result is "any".
+        """
         if self.max_requests == 1:
             return "any"
         if self.batch_compatibility is None:
-            self.batch_compatibility = try_batches(
-                self._continue,
+            self.batch_compatibility = find_compatibility(
+                self._continue_batch,
                 prompts[0].tokens,
                 prompts[-1].tokens,
                 self.device,
@@ -421,20 +531,30 @@ class HFLM(WithLoops):
             )
         return self.batch_compatibility
 
-    def _continue(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def _continue_batch(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Returns the logits (B, S, V) of the S tokens with which the model continues the prompts.
+
+        If a subclass replaces `_model_generate`, returns the tokens (B, S) that it generates.
+        `tokens` and `mask` are the prompts (B, T), padded on the left.
+        """
         if type(self)._model_generate is not HuggingFaceModel._model_generate:
             return next_tokens(self._model_generate, tokens, mask)
         with self.autocast():
             return next_scores(self.model, self.tokenizer.pad_token_id, tokens, mask)
 
-    def _tell_truncated(self, requests: list[Instance], before: Counter[str]) -> None:
+    def _warn_truncated(self, requests: list[Instance], before: Counter[str]) -> None:
+        """Logs a warning for each task with requests that were truncated since the counts `before`.
+
+        Only the tasks of `requests` are considered.
+        """
         for task in dict.fromkeys(task_of(request) for request in requests):
             if count := self.run_context.usage.truncated[task] - before[task]:
-                lost = "beginning" if self.truncation_side == "left" else "end of the context"
+                cut = "beginning" if self.truncation_side == "left" else "end of the context"
                 logger.warning(
-                    "%s: %d requests are longer than %d tokens and lose their %s.",
+                    "Task %s: %d requests are longer than max_length (%d tokens) and were "
+                    "truncated: the %s was cut off.",
                     task,
                     count,
                     self.max_length,
-                    lost,
+                    cut,
                 )

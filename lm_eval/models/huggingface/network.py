@@ -1,8 +1,8 @@
-"""A causal model in two parts: the trunk, and the head that projects to the vocabulary.
+"""A causal model in two parts: the trunk, and the output head that computes the logits.
 
-The head is the expensive part for small models and large vocabularies, and most positions of a
-prompt are not scored. So the trunk runs over all tokens and the head over scored rows only, some at
-a time, with the log-softmax in float32.
+For small models with large vocabularies the head is the expensive part, and most positions of a
+prompt are not scored. So the trunk runs over all tokens, and the head only over the scored
+positions, in pieces, with the log-softmax in float32.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from lm_eval.models.huggingface.accelerated import reduce_rows
-from lm_eval.models.huggingface.attention import configs_of, running
+from lm_eval.models.huggingface.attention import configs_of, model_lock
 from lm_eval.models.huggingface.replaced_forwards import Forward, ReplacedForwards
 from lm_eval.models.huggingface.torch_reduction import at_least_float32
 
 
 class Scores(NamedTuple):
-    """For wanted tokens: their log-probabilities, and whether each was the likeliest."""
+    """The log-probabilities of target tokens, and whether each was the most likely token."""
 
     logprob: Tensor
-    likeliest: Tensor
+    is_greedy: Tensor
 
 
 class Network:
-    """Runs a causal language model for scoring."""
+    """Runs a causal language model as trunk (all layers) and head (the projection to logits)."""
 
     def __init__(
         self,
@@ -37,6 +37,15 @@ class Network:
         softmax_dtype: torch.dtype | None = None,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
+        """Splits `model` into trunk and head.
+
+        Raises `TypeError` or `AttributeError` if the model cannot be split.
+
+        Args:
+            model: a causal model of transformers, possibly with PEFT adapters.
+            softmax_dtype: the dtype of the log-softmax; None for float32.
+            autocast: returns the context manager under which the model runs.
+        """
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.trunk: nn.Module = inner.base_model
         self.head: nn.Module = inner.get_output_embeddings()
@@ -47,23 +56,29 @@ class Network:
         self.softmax_dtype = softmax_dtype or torch.float32
         self.autocast = autocast
         self.replaced = ReplacedForwards()
-        """Kernels that stand in for modules of the trunk while it runs; none by default."""
+        """Kernels that replace modules of the trunk while it runs; none by default."""
 
     def with_forwards(self, forwards: Mapping[nn.Module, Forward]) -> Network:
-        """Returns the same network with these functions in place of the modules' own forwards."""
+        """Returns a copy of the network in which these functions replace the modules' forwards."""
         other = copy.copy(self)
         other.replaced = ReplacedForwards(forwards)
         return other
 
     def hidden(self, tokens: Tensor, position: Tensor | None = None) -> Tensor:
-        """Returns the trunk's last hidden states (B, T, D) of tokens (B, T)."""
-        places = {} if position is None else {"position_ids": position}
-        with running, self.autocast(), self.replaced.switched_on():
-            states: Tensor = self.trunk(input_ids=tokens, use_cache=False, **places)[0]
+        """Returns the trunk's last hidden states (B, T, D) of tokens (B, T).
+
+        `position` (B, T) are the positions of the tokens, from 0; None leaves them to the model.
+        """
+        positions = {} if position is None else {"position_ids": position}
+        with model_lock, self.autocast(), self.replaced.active():
+            states: Tensor = self.trunk(input_ids=tokens, use_cache=False, **positions)[0]
         return states
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns next-token scores of hidden states, scaled and capped as the model does it."""
+        """Returns the next-token logits (…, V) of hidden states (…, D).
+
+        They are scaled and capped as in the model.
+        """
         with self.autocast():
             scores: Tensor = self.head(hidden)
         if scale := getattr(self.config, "logits_scaling", None):  # Granite
@@ -75,60 +90,80 @@ class Network:
         return scores
 
     def score_rows(
-        self, hidden: Tensor, row: Tensor, wanted: Tensor, cuts: list[tuple[int, int, int, int]]
+        self, hidden: Tensor, row: Tensor, targets: Tensor, cuts: list[tuple[int, int, int, int]]
     ) -> Scores:
-        """Score tokens `wanted` (P) by rows `row` (P, ascending) of hidden states (R, D).
+        """Returns the scores of the tokens `targets` (P), predicted by hidden states (R, D).
 
-        `cuts` are the pieces to work in, `(first row, last row, first wanted, last wanted)`.
+        `row` (P), in ascending order, is the hidden state that predicts each target. `cuts` are the
+        pieces of `split_into_pieces`.
         """
-        return score_pieces(
+        return score_in_pieces(
             lambda first, last: self.logits(hidden[first:last]),
             row,
-            wanted,
+            targets,
             cuts,
             self.softmax_dtype,
         )
 
 
-def score_pieces(
+def score_in_pieces(
     logits_of: Callable[[int, int], Tensor],
     row: Tensor,
-    wanted: Tensor,
+    targets: Tensor,
     cuts: list[tuple[int, int, int, int]],
     dtype: torch.dtype,
 ) -> Scores:
-    """Score wanted tokens from next-token scores that are made piece by piece."""
-    logprobs, likeliest = [], []
+    """Returns the scores of the tokens `targets` (P), with logits that are computed piece by piece.
+
+    Args:
+        logits_of: returns the logits of the rows from `first` up to, not including, `last`.
+        row: for each target, the row of logits that predicts it; in ascending order.
+        targets: the tokens to score.
+        cuts: the pieces of `split_into_pieces`.
+        dtype: the dtype of the log-softmax.
+    """
+    logprobs, is_greedy = [], []
     for first, last, begin, end in cuts:
         logits = logits_of(first, last)
         place = row[begin:end].to(logits.device) - first
-        token = wanted[begin:end].to(logits.device)
-        of_device = _score_on_cpu if logits.device.type == "cpu" else _score_on_device
-        found = of_device(logits.to(dtype) if dtype != torch.float32 else logits, place, token)
+        token = targets[begin:end].to(logits.device)
+        score = _score_on_cpu if logits.device.type == "cpu" else _score_on_device
+        found = score(logits.to(dtype) if dtype != torch.float32 else logits, place, token)
         logprobs.append(found.logprob)
-        likeliest.append(found.likeliest)
-    return Scores(torch.cat(logprobs), torch.cat(likeliest))
+        is_greedy.append(found.is_greedy)
+    return Scores(torch.cat(logprobs), torch.cat(is_greedy))
 
 
 def _score_on_device(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
-    """Scores with as few passes over the logits as possible, and without synchronisation."""
+    """Returns the scores of the tokens `token` (P), predicted by the rows `place` (P) of `logits`.
+
+    It makes as few passes over the logits as possible, and does not synchronize with the device.
+    """
     total, best = reduce_rows(logits)
     return Scores(logits[place, token].to(total.dtype) - total[place], best[place] == token)
 
 
 def _score_on_cpu(logits: Tensor, place: Tensor, token: Tensor) -> Scores:
-    """Scores on a CPU, where argmax is slower than max."""
+    """Returns the scores of the tokens `token` (P), predicted by the rows `place` (P) of `logits`.
+
+    This is the version for CPUs, where argmax is slower than max. It may overwrite `logits`.
+    """
     logits = at_least_float32(logits)
     found, top = logits[place, token], logits.amax(dim=-1)
-    likeliest = found == top[place]
-    hits = likeliest.nonzero()[:, 0]  # of equals the first is taken, as argmax does
-    likeliest[hits] = logits[place[hits]].argmax(dim=-1) == token[hits]
+    is_greedy = found == top[place]
+    hits = is_greedy.nonzero()[:, 0]  # of several equal maxima only the first counts, as in argmax
+    is_greedy[hits] = logits[place[hits]].argmax(dim=-1) == token[hits]
     total = logits.sub_(top[:, None]).exp_().sum(dim=-1).log_()
-    return Scores(found - top[place] - total[place], likeliest)
+    return Scores(found - top[place] - total[place], is_greedy)
 
 
-def pieces(row: Any, rows: int, at_once: int) -> list[tuple[int, int, int, int]]:
-    """Cut `rows` rows into pieces, with the stretch of the ascending `row` that reads each."""
+def split_into_pieces(row: Any, rows: int, at_once: int) -> list[tuple[int, int, int, int]]:
+    """Splits `rows` rows of logits into pieces of at most `at_once` rows.
+
+    Returns for each piece `(first row, last row, first target, last target)`, where the ends are
+    exclusive and `row`, in ascending order, is the row of each target. Pieces without targets are
+    omitted.
+    """
     cuts = []
     for first in range(0, rows, at_once):
         last = min(first + at_once, rows)
@@ -139,6 +174,9 @@ def pieces(row: Any, rows: int, at_once: int) -> list[tuple[int, int, int, int]]
 
 
 def text_config(config: Any) -> Any:
-    """Returns the language model's own configuration, where a model has several."""
+    """Returns the configuration of the language model inside `config`, if that has several parts.
+
+    Otherwise returns `config` itself.
+    """
     read = getattr(config, "get_text_config", None)
     return read(decoder=True) if read is not None else config

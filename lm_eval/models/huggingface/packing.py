@@ -1,4 +1,4 @@
-"""Helpers for packed prefix trees that the plain layout and the kernels share."""
+"""Helpers for packed prefix trees, used by the plain attention layout and by the kernels."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from torch import Tensor
 from lm_eval.engine.plan import Batch, Ints
 
 
-def send(array: Any, device: torch.device) -> Tensor:
-    """Returns the array as a tensor on the device, copied without waiting for earlier work.
+def copy_to_device(array: Any, device: torch.device) -> Tensor:
+    """Returns a numpy array as a tensor, which is on `device` if that is a CUDA device.
 
-    On CUDA an asynchronous copy needs page-locked memory.
+    Such a copy is asynchronous, from page-locked memory: the device is not waited for. For any
+    other device, the tensor stays in main memory and shares the array's data.
     """
-    sent = torch.from_numpy(array)
-    return sent.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sent
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
-def runs(batch: Batch) -> Ints:
-    """Returns the stretches (C, 2) of not-given nodes in which each node follows its parent.
+def chain_ranges(batch: Batch) -> Ints:
+    """Returns the ranges (C, 2) of nodes in which every node is the child of the one before it.
 
-    A branch does not end a run, because its first child continues it: there is one run per leaf.
+    Each range consists of its first node and the one after its last. Nodes computed with the
+    previous batch (`batch.num_cached`) are not included. Where the tree branches, the first child
+    continues the range, so there is one range per leaf.
     """
-    given, total = batch.given, len(batch.tokens)
+    given, total = batch.num_cached, len(batch.tokens)
     nodes = np.arange(given, total)
     starts = nodes[(batch.parent[given:] != nodes - 1) | (nodes == given)]
     return np.stack([starts, np.append(starts[1:], total)], axis=1)

@@ -1,4 +1,4 @@
-"""Several processes of one evaluation, as `accelerate launch` starts them."""
+"""The processes of one evaluation that `accelerate launch` has started."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from lm_eval.launch import launched_count
 
 
-def accelerator() -> Any:
-    """accelerate's view of the processes started together; None where this one is alone."""
+def create_accelerator() -> Any:
+    """Returns the `Accelerator` that connects the launched processes; None for a single process."""
     if launched_count() == 1:
         return None
     from accelerate import Accelerator, InitProcessGroupKwargs
 
-    # One process may work for hours longer than another; waiting for it is no fault.
-    patience = InitProcessGroupKwargs(timeout=timedelta(weeks=52))
-    return Accelerator(kwargs_handlers=[patience])
+    # One process may work hours longer than another; waiting for it must not time out.
+    timeout = InitProcessGroupKwargs(timeout=timedelta(weeks=52))
+    return Accelerator(kwargs_handlers=[timeout])

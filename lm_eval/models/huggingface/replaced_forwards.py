@@ -1,4 +1,4 @@
-"""Replaces the forward functions of some modules while we run a model."""
+"""Replaces the forward functions of some of a model's modules while the harness runs it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ Forward = Callable[..., Any]
 
 
 class ReplacedForwards:
-    """The forward functions that stand in for those of some of a model's modules."""
+    """Replacements for the forward functions of some of a model's modules."""
 
     def __init__(self, forwards: Mapping[nn.Module, Forward] | None = None) -> None:
         self.forwards = dict(forwards or {})
 
     @contextmanager
-    def switched_on(self) -> Iterator[None]:
-        """Uses them inside the `with` block, except where a module has got another forward since.
+    def active(self) -> Iterator[None]:
+        """Replaces the forward functions inside the `with` block.
 
-        torch looks `forward` up on the module, so there is no other place to put them; they are
-        removed again at the end, and the model's owner finds it unchanged.
+        A module whose `forward` attribute other code has set keeps that one. torch looks up
+        `forward` on the module, so the replacements must be set there. They are removed at the end,
+        which leaves the model unchanged for its owner.
         """
         free = {m: own for m, own in self.forwards.items() if "forward" not in m.__dict__}
         try:

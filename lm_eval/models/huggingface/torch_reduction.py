@@ -1,4 +1,4 @@
-"""Reduces next-token scores with plain torch operations."""
+"""Reduces next-token logits with plain torch operations."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def reduce_by_torch(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns each row's log-sum-exp and the index of its largest score."""
+    """Returns the log-sum-exp of each row of `logits` (R, V), and the index of its maximum."""
     return torch.logsumexp(at_least_float32(logits), dim=-1), logits.argmax(dim=-1)
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
-    """Returns scores in a format precise enough for sums; float64 stays as it is."""
+    """Returns the logits in float32, or unchanged if they are float64."""
     return logits if logits.dtype == torch.float64 else logits.float()

@@ -1,10 +1,11 @@
-"""The layout of a packed prefix tree on a device: which nodes attend to which.
+"""The attention layout of a packed prefix tree: which nodes attend to which.
 
-On a GPU in half precision, our kernel runs chains of nodes, each from a branch to a leaf, over the
-keys of their ancestors (`kernels/attention.py`). Elsewhere nodes attend in blocks, each under a
-mask over itself and the ancestors that reach into it; nodes in between are never read.
+On a GPU in half precision, our kernel (`kernels/attention.py`) computes the attention of each chain
+of nodes over itself and its ancestors. Elsewhere, the nodes are divided into blocks. Each block
+attends, under a mask, to itself and to those earlier nodes that are ancestors of its nodes.
 
-Keys and values of nodes that the next batch shares are kept here, layer by layer, and passed to it.
+The keys and values of nodes that the next batch shares are kept, layer by layer, and passed on to
+it.
 """
 
 from __future__ import annotations
@@ -17,140 +18,194 @@ from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch, Ints
 from lm_eval.models.huggingface.accelerated import tree_attention
-from lm_eval.models.huggingface.attention import Form, masked_attention
-from lm_eval.models.huggingface.packing import runs, send
+from lm_eval.models.huggingface.attention import AttentionSettings, masked_attention
+from lm_eval.models.huggingface.packing import chain_ranges, copy_to_device
 
 KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
+"""The keys and values of each layer."""
 
-BLOCK = {"cpu": 96, "other": 1024}
-"""Minimum number of nodes that attend together under a mask."""
+MIN_BLOCK_NODES = {"cpu": 96, "other": 1024}
+"""Minimum number of nodes of a block, by device type."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A range of nodes and the keys they attend to; without a mask it is one causal text."""
+    """A range of nodes, and the keys they attend to.
+
+    Without a mask (`visible` is None), it is one sequence with causal attention.
+    """
 
     first: int
     last: int
     keys: slice | Tensor
+    """The nodes whose keys and values the block uses, as a slice or as indices."""
     visible: Tensor | None = None
+    """Mask (nodes, keys): whether the key is the node itself or an ancestor."""
     distance: Tensor | None = None
+    """How many positions the key is before the node (nodes, keys); for sliding windows."""
 
-    def take(self, x: Tensor) -> Tensor:
-        """Returns the block's own keys or values out of all."""
+    def select(self, x: Tensor) -> Tensor:
+        """Returns the keys or values that the block uses, out of those of all nodes (…, M, E)."""
         return x[:, :, self.keys] if isinstance(self.keys, slice) else x.index_select(2, self.keys)
 
-    def mask(self, form: Form, dtype: torch.dtype) -> Tensor | None:
-        """Returns the mask of keys that each node attends to: additive if `form` is usual."""
+    def mask(self, settings: AttentionSettings, dtype: torch.dtype) -> Tensor | None:
+        """Returns the attention mask of the block; None for causal attention without a mask.
+
+        It is additive (0 or -inf, of type `dtype`) if torch computes the attention, and boolean
+        otherwise.
+        """
         if self.visible is None or self.distance is None:
             return None
-        seen = self.visible if form.window is None else self.visible & (self.distance < form.window)
-        if not form.usual:
+        seen = (
+            self.visible
+            if settings.window is None
+            else self.visible & (self.distance < settings.window)
+        )
+        if not settings.supported_by_sdpa:
             return seen
         return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(
             ~seen, -torch.inf
         )
 
 
-class Tree:
-    """The attention layout of one batch of the plan."""
+class TreeLayout:
+    """The attention layout (see `attention.Layout`) of one batch."""
 
-    def __init__(self, batch: Batch, *, kernels: bool, before: Tree | None = None) -> None:
+    def __init__(self, batch: Batch, *, kernels: bool, previous: TreeLayout | None = None) -> None:
+        """Prepares the layout.
+
+        Args:
+            batch: the packed prefix tree.
+            kernels: whether to use our attention kernel.
+            previous: the layout of the previous batch, which has kept keys and values for this one.
+        """
         self.batch = batch
         self.kept: KeysValues = {}
-        self._given: KeysValues = before.kept if before is not None and batch.given else {}
+        """The keys and values that the next batch reuses."""
+        self._inherited: KeysValues = (
+            previous.kept if previous is not None and batch.num_cached else {}
+        )
         self.layers: set[nn.Module] = set()
-        """The layers that have attended over this tree."""
+        """The layers that have called `attend`."""
         self._kernel = tree_attention(batch) if kernels else None
-        # By device, because a model may be spread over several.
-        self._keep: dict[torch.device, Tensor] = {}
+        # These are stored per device, because a model may be spread over several.
+        self._kept_index: dict[torch.device, Tensor] = {}
         self._blocks: dict[torch.device, list[Block]] = {}
         self._masks: dict[tuple[torch.device, int | None, bool], list[Tensor | None]] = {}
 
     @property
     def tokens(self) -> Ints:
-        """The tokens of the nodes to be run: those that were not given."""
-        return self.batch.tokens[self.batch.given :]
+        """The tokens of the nodes to compute, without those computed with the previous batch."""
+        return self.batch.tokens[self.batch.num_cached :]
 
     @property
     def position(self) -> Ints:
-        return self.batch.position[self.batch.given :]
+        """The positions of the nodes to compute."""
+        return self.batch.position[self.batch.num_cached :]
 
-    def attend(self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+    def attend(
+        self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
+    ) -> Tensor:
+        """Returns the attention output (1, H, N, E) of one layer; see `attention.Layout`.
+
+        Stores the keys and values that the next batch reuses in `kept`.
+        """
         self.layers.add(layer)
-        if layer in self._given:
-            known_k, known_v = self._given[layer]
+        if layer in self._inherited:
+            known_k, known_v = self._inherited[layer]
             k, v = torch.cat([known_k, k], dim=2), torch.cat([known_v, v], dim=2)
-        if len(self.batch.kept):
-            if k.device not in self._keep:
-                self._keep[k.device] = send(self.batch.kept, k.device)
-            keep = self._keep[k.device]
+        if len(self.batch.kept_for_next):
+            if k.device not in self._kept_index:
+                self._kept_index[k.device] = copy_to_device(self.batch.kept_for_next, k.device)
+            keep = self._kept_index[k.device]
             self.kept[layer] = k.index_select(2, keep), v.index_select(2, keep)
         self.collect(layer, k, v)
         if self._kernel is not None and self._kernel.supports(q, k, v):
-            return self._kernel.attend(q, k, v, form)
-        return self._by_blocks(q, k, v, form)
+            return self._kernel.attend(q, k, v, settings)
+        return self._attend_in_blocks(q, k, v, settings)
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
-        """Hook for subclasses that need keys and values; called once per layer."""
+        """Hook for subclasses that need keys and values; does nothing here.
 
-    def _by_blocks(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
+        It is called once per layer, with the keys and values (1, K, M, E) of all nodes, including
+        those computed with the previous batch.
+        """
+
+    def _attend_in_blocks(
+        self, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
+    ) -> Tensor:
+        """Returns the attention output (1, H, N, E), computed by torch block by block."""
         if q.device not in self._blocks:
             self._blocks[q.device] = self._make_blocks(q.device)
         blocks = self._blocks[q.device]
-        key = q.device, form.window, form.usual
+        key = q.device, settings.window, settings.supported_by_sdpa
         if key not in self._masks:
-            self._masks[key] = [block.mask(form, q.dtype) for block in blocks]
+            self._masks[key] = [block.mask(settings, q.dtype) for block in blocks]
         mixed = []
         for block, visible in zip(blocks, self._masks[key], strict=True):
-            # Alone and inside the window, a run needs no mask; a mask costs twice the time.
+            # Causal attention needs no mask if the block fits into the sliding window. A mask
+            # would take twice the time.
             causal = visible is None
-            if causal and form.window is not None and block.last - block.first > form.window:
-                visible, causal = _windowed(block.last - block.first, form.window, q.device), False
+            if (
+                causal
+                and settings.window is not None
+                and block.last - block.first > settings.window
+            ):
+                visible, causal = (
+                    _sliding_window_mask(block.last - block.first, settings.window, q.device),
+                    False,
+                )
             own = q[:, :, block.first : block.last]
             mixed.append(
-                masked_attention(own, block.take(k), block.take(v), visible, form, causal=causal)
+                masked_attention(
+                    own, block.select(k), block.select(v), visible, settings, causal=causal
+                )
             )
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=2)
 
     def _make_blocks(self, device: torch.device) -> list[Block]:
-        """Splits the nodes into blocks.
+        """Returns the blocks into which the nodes to compute are divided, with masks on `device`.
 
-        Long runs that begin a text get their own. The rest is cut where the tree is shallow, so
-        that few ancestors reach over the cut.
+        A long chain at the root of a tree is a block of its own, because it needs no mask. The
+        other nodes are divided where the tree is shallow, so that few ancestors of a block are
+        outside it.
         """
-        batch, given = self.batch, self.batch.given
+        batch, given = self.batch, self.batch.num_cached
         total = len(batch.tokens)
-        size = BLOCK.get(device.type, BLOCK["other"])
-        alone = {
+        size = MIN_BLOCK_NODES.get(device.type, MIN_BLOCK_NODES["other"])
+        root_chains = {
             first: last
-            for first, last in runs(batch)
+            for first, last in chain_ranges(batch)
             if batch.parent[first] < 0 and last - first >= size
         }
         blocks: list[Block] = []
         first = given
         while first < total:
-            if first in alone:
-                last = alone[first]
+            if first in root_chains:
+                last = root_chains[first]
                 blocks.append(Block(first - given, last - given, slice(first, last)))
                 first = last
                 continue
             window = batch.position[first + size : first + 2 * size]
             last = first + size + int(window.argmin()) if len(window) else total
-            last = min([last, *(start for start in alone if first < start < last)])
+            last = min([last, *(start for start in root_chains if first < start < last)])
             keys = np.concatenate([batch.ancestors(first), np.arange(first, last)])
             node = np.arange(first, last)[:, None]
             visible = (keys <= node) & (node < batch.end[keys])
             distance = batch.position[node] - batch.position[keys]
-            straight = keys[-1] - keys[0] + 1 == len(keys)
-            which = slice(int(keys[0]), last) if straight else send(keys, device)
-            sent = send(visible, device), send(distance, device)
+            contiguous = keys[-1] - keys[0] + 1 == len(keys)
+            which = slice(int(keys[0]), last) if contiguous else copy_to_device(keys, device)
+            sent = copy_to_device(visible, device), copy_to_device(distance, device)
             blocks.append(Block(first - given, last - given, which, *sent))
             first = last
         return blocks
 
 
-def _windowed(count: int, window: int, device: torch.device) -> Tensor:
-    """Returns the causal mask of a single text with a sliding window."""
+def _sliding_window_mask(count: int, window: int, device: torch.device) -> Tensor:
+    """Returns the causal mask (count, count) of one sequence with a sliding window.
+
+    It is True where a token (row) attends to another (column): to itself and to the `window - 1`
+    tokens before it.
+    """
     every = torch.ones(count, count, dtype=torch.bool, device=device)
     return every.tril().triu(1 - window)

@@ -1,4 +1,7 @@
-"""Write AGIEval's member files, one an examination. Run by `tools/generate_tasks.py`."""
+"""Generates AGIEval's YAML files: one task per exam, and their groups.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,12 @@ ENGLISH = [
     "sat_en",
     "sat_math",
 ]
-#: Answered in writing; all others by choice.
+#: Exams whose answers are generated; all others are multiple choice.
 WRITTEN = ("gaokao_mathcloze", "math")
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {f"{name}.yaml": _member(name) for name in CHINESE + ENGLISH}
     nous = [name for name in ENGLISH if name not in (*WRITTEN, "gaokao_english")]
     for group, members, metric in (
@@ -49,6 +53,7 @@ def files() -> dict[str, str]:
 
 
 def _member(name: str) -> str:
+    """Returns the task file of one exam."""
     base = "_written.yaml" if name in WRITTEN else "_choice.yaml"
     path = f"hails/agieval-{name.replace('_', '-')}"
     return f"include: {base}\ntask: agieval_{name}\ndataset_path: {path}\n"

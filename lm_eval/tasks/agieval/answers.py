@@ -1,4 +1,4 @@
-"""AGIEval's scores: questions with several right choices, and mathematics in free text."""
+"""Scoring for AGIEval: multiple choice with several correct choices, and free-text math answers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval.tasks.hendrycks_math.answers import boxed, same
+from lm_eval.tasks.hendrycks_math.answers import equivalent, last_boxed
 
 
 def any_of_several(doc: dict[str, Any], results: list[tuple[float, bool]]) -> dict[str, float]:
+    """Returns `acc` and `acc_norm` of a document that may have several correct choices.
+
+    Each is 1.0 if the choice with the highest log-likelihood is one of `doc["gold"]`, else 0.0.
+    `acc_norm` divides each log-likelihood by the choice's length in characters first.
+    """
     scores = np.array([score for score, _ in results])
     lengths = np.array([len(choice) for choice in doc["choices"]], dtype=float)
     return {
@@ -24,9 +29,13 @@ def _after_equals(text: str) -> str:
 
 
 def found_answer(text: str) -> str | None:
-    """In a box; between dollar signs; after the last `=`; or the last number."""
+    """Returns the final answer in `text`, or None if there is none.
+
+    Looks, in this order, for the last LaTeX box, a formula between dollar signs, the text after
+    the last `=`, and the last number.
+    """
     if "\\boxed" in text:
-        inside = boxed(text)
+        inside = last_boxed(text)
         return None if inside is None else _after_equals(inside)
     formulas = re.findall(r"\$(.*)\$", text)
     if formulas and formulas[-1]:
@@ -38,7 +47,8 @@ def found_answer(text: str) -> str | None:
 
 
 def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
+    """Returns `acc`: 1 if response and reference contain equivalent final answers, else 0."""
     answer, gold = found_answer(results[0]), found_answer(doc["answer"])
     if answer is None or gold is None:
         return {"acc": int(answer is gold)}
-    return {"acc": int(same(answer, gold))}
+    return {"acc": int(equivalent(answer, gold))}

@@ -1,12 +1,12 @@
-"""Write BBH's member files: 27 tasks, each asked in four ways.
+"""Generates BBH's YAML files: 27 tasks, each in four prompting styles, and their groups.
 
-What the ways share of a task stands in `_tasks`, what tasks share of a way in `_zeroshot.yaml`
-and its like. Run by `tools/generate_tasks.py`.
+What the styles of one task share is in `_tasks`; what the tasks of one style share is in
+`_zeroshot.yaml`, `_fewshot.yaml` and so on. Run by `tools/generate_tasks.py`.
 """
 
 from __future__ import annotations
 
-WAYS = ("zeroshot", "cot_zeroshot", "fewshot", "cot_fewshot")
+STYLES = ("zeroshot", "cot_zeroshot", "fewshot", "cot_fewshot")
 LETTER = (
     "!function filters.Letter",
     {"ignore_case": "true", "ignore_punctuation": "true", "regex_pattern": r"(\([A-Z]\))"},
@@ -15,15 +15,18 @@ NUMBER = ("!function filters.Number", {"regex_pattern": "([-0-9]+)"})
 
 
 def _words(*words: str) -> tuple[str, dict[str, str]]:
+    """Returns a filter that extracts one of `words`."""
     return "regex", {"regex_pattern": rf"\b({'|'.join(words)})\b"}
 
 
 def _mapped(no: str, yes: str) -> tuple[str, dict[str, str]]:
+    """Returns a filter that maps matches of the two regular expressions to "no" and "yes"."""
     table = f'\n            "\\\\b({no})\\\\b": "no"\n            "\\\\b({yes})\\\\b": "yes"'
     return "!function filters.Mapped", {"ignore_case": "true", "regex_pattern_to_value": table}
 
 
-#: How an answer is found where the model was not shown any: by kind.
+#: Per kind of answer: the filter that extracts it, and its settings. Used without examples only,
+#: since examples show the model how to write its answer.
 KINDS = {
     "letter": LETTER,
     "number": NUMBER,
@@ -67,33 +70,39 @@ TASKS = {
     "web_of_lies": "truth",
     "word_sorting": "sorted_words",
 }
-_SAID = "|".join(
+#: Matches what follows "the answer is" and similar phrases.
+_ANNOUNCED_ANSWER = "|".join(
     f"(?<={opening} )(.*)(?=.)"
     for opening in ("The answer is", "the answer is", "The answer:", "The final answer:")
 )
 
 
 def files() -> dict[str, str]:
-    made = {f"{way}/{task}.yaml": _member(way, task) for way in WAYS for task in TASKS}
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
+    made = {f"{style}/{task}.yaml": _member(style, task) for style in STYLES for task in TASKS}
     for kind in KINDS:
         made[f"_answers/first_{kind}.yaml"] = _strict() + _flexible(kind, 0)
-        made[f"_answers/last_{kind}.yaml"] = _flexible(kind, -1, "filter_list:\n") + _strict(_SAID)
-    for group, way in (("bbh", "cot_fewshot"), *((f"bbh_{way}", way) for way in WAYS)):
-        made[f"{group}.yaml"] = _group(group, way)
+        made[f"_answers/last_{kind}.yaml"] = _flexible(kind, -1, "filter_list:\n") + _strict(
+            _ANNOUNCED_ANSWER
+        )
+    for group, style in (("bbh", "cot_fewshot"), *((f"bbh_{style}", style) for style in STYLES)):
+        made[f"{group}.yaml"] = _group(group, style)
     return made
 
 
-def _member(way: str, task: str) -> str:
-    parts = [f"_{way}.yaml", f"_tasks/{task}.yaml"]
-    if "zeroshot" in way:
-        parts.append(f"_answers/{'last' if 'cot' in way else 'first'}_{TASKS[task]}.yaml")
+def _member(style: str, task: str) -> str:
+    """Returns the task file of `task` in one prompting style."""
+    parts = [f"_{style}.yaml", f"_tasks/{task}.yaml"]
+    if "zeroshot" in style:
+        parts.append(f"_answers/{'last' if 'cot' in style else 'first'}_{TASKS[task]}.yaml")
     includes = "".join(f"  - ../{part}\n" for part in parts)
-    return f"include:\n{includes}task: bbh_{way}_{task}\n"
+    return f"include:\n{includes}task: bbh_{style}_{task}\n"
 
 
-def _group(group: str, way: str) -> str:
-    members = "".join(f"  - bbh_{way}_{task}\n" for task in TASKS)
-    matched = {"fewshot": "none", "cot_fewshot": "get-answer"}.get(way, "flexible-extract")
+def _group(group: str, style: str) -> str:
+    """Returns the group file of one prompting style."""
+    members = "".join(f"  - bbh_{style}_{task}\n" for task in TASKS)
+    matched = {"fewshot": "none", "cot_fewshot": "get-answer"}.get(style, "flexible-extract")
     return (
         f"group: {group}\ntask:\n{members}aggregate_metric_list:\n  - metric: exact_match\n"
         f"    filter_list: {matched}\nmetadata:\n  version: 3.0\n"
@@ -101,13 +110,17 @@ def _group(group: str, way: str) -> str:
 
 
 def _strict(pattern: str = "") -> str:
-    """The whole answer, or what follows `the answer is`."""
+    """Returns the filter pipeline `strict-match`: the whole response or a match of `pattern`."""
     head = "" if pattern else "filter_list:\n"
     step = f"      - function: regex\n        regex_pattern: '({pattern})'\n" if pattern else ""
     return f"{head}  - name: strict-match\n    filter:\n{step}      - function: take_first\n"
 
 
 def _flexible(kind: str, select: int, head: str = "") -> str:
+    """Returns the filter pipeline `flexible-extract` for a kind of answer.
+
+    `select` is 0 to take the first match of a response and -1 to take the last.
+    """
     function, settings = KINDS[kind]
     if function != "!function filters.SortedWords":
         settings = {"group_select": str(select), **settings}

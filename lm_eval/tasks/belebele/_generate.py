@@ -1,4 +1,7 @@
-"""Write Belebele's member files, one a language. Run by `tools/generate_tasks.py`."""
+"""Generates Belebele's YAML files: one task per language, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -129,6 +132,7 @@ LANGUAGES = [
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
         f"{code}.yaml": f"include: _belebele.yaml\ntask: belebele_{code}\ndataset_name: {code}\n"
         for code in LANGUAGES

@@ -1,4 +1,7 @@
-"""Write BLiMP's member files, one a paradigm. Run by `tools/generate_tasks.py`."""
+"""Generates BLiMP's YAML files: one task per paradigm, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +77,7 @@ PARADIGMS = [
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
         f"{name}.yaml": f"include: _blimp.yaml\ntask: blimp_{name}\ndataset_name: {name}\n"
         for name in PARADIGMS

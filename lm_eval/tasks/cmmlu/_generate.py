@@ -1,4 +1,7 @@
-"""Write CMMLU's member files, one a subject. Run by `tools/generate_tasks.py`."""
+"""Generates CMMLU's YAML files: one task per subject, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +77,7 @@ SUBJECTS = {
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {f"{name}.yaml": _member(name, chinese) for name, chinese in SUBJECTS.items()}
     members = "".join(f"  - cmmlu_{name}\n" for name in SUBJECTS)
     made["cmmlu.yaml"] = (
@@ -84,6 +88,7 @@ def files() -> dict[str, str]:
 
 
 def _member(name: str, chinese: str) -> str:
+    """Returns the task file of one subject; `chinese` is its Chinese name."""
     return (
         f"include: _cmmlu.yaml\ntask: cmmlu_{name}\ndataset_name: {name}\n"
         f'description: "以下是关于{chinese}的单项选择题，请直接给出正确答案的选项。\\n\\n"\n'

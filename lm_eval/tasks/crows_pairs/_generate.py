@@ -1,4 +1,4 @@
-"""Write CrowS-Pairs' member files: two languages, each whole and by kind of bias.
+"""Generates CrowS-Pairs' YAML files: per language, one task with all pairs and one per bias type.
 
 Run by `tools/generate_tasks.py`.
 """
@@ -10,6 +10,7 @@ KINDS = """age autre disability gender nationality physical_appearance race_colo
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {}
     for language in ("english", "french"):
         name = f"crows_pairs_{language}"

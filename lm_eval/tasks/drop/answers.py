@@ -1,4 +1,4 @@
-"""DROP's scores: numbers, dates and spans of text against all answers that people accepted."""
+"""Scoring for DROP: compares numbers, dates and text spans with all accepted answers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def _number(word: str) -> str | None:
+    """Returns `word` as a float's text ("3" becomes "3.0"), or None if it is no number."""
     with contextlib.suppress(ValueError):
         return str(float(word))
     return None
 
 
 def _spans(answer: dict[str, Any]) -> tuple[str, ...]:
+    """Returns an answer of the dataset as text spans: its number, its spans, or its date."""
     if answer["number"] != "":
         return (str(answer["number"]),)
     if answer["spans"]:
@@ -26,7 +28,10 @@ def _spans(answer: dict[str, Any]) -> tuple[str, ...]:
 
 
 def accepted(doc: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The answer and those of the validators, each once."""
+    """Returns the accepted answers without duplicates: the gold answer, then the validators'.
+
+    Each is a tuple of text spans; numbers and dates are one span.
+    """
     validated = doc["validated_answers"]
     others = [
         {part: validated[part][place] for part in ("number", "date", "spans")}
@@ -35,7 +40,8 @@ def accepted(doc: dict[str, Any]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(map(_spans, [doc["answer"], *others])))
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
+    """Returns `text` in lower case, without articles and punctuation, numbers as floats."""
     words = (_clean(word.lower()) for word in re.split(" |-", text))
     return " ".join(word for word in words if word)
 
@@ -48,7 +54,7 @@ def _clean(word: str) -> str:
 
 
 def _overlap(given: set[str], expected: set[str]) -> float:
-    """F1 of the words; nothing, where none of the expected numbers was given."""
+    """Returns the F1 of two word sets; 0.0 if numbers are expected and none of them is given."""
     numbers = {word for word in expected if _number(word) is not None}
     if numbers and not numbers & given:
         return 0.0
@@ -59,14 +65,18 @@ def _overlap(given: set[str], expected: set[str]) -> float:
 
 
 def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
-    """Of several spans, the model's one text is held against the nearest; the others are missed."""
-    said = normalise(results[0])
+    """Returns `em` and `f1` against the best-matching accepted answer.
+
+    The response counts as one span. If an answer has several spans, the F1 of the most similar span
+    is divided by their number, since the others are missing.
+    """
+    response = normalize(results[0])
     em = f1 = 0.0
     for spans in accepted(doc):
         if not spans[0].strip():
             continue
-        wanted = [normalise(span) for span in spans]
-        nearest = max(_overlap(set(said.split()), set(span.split())) for span in wanted)
-        em = max(em, float(wanted == [said]))
-        f1 = max(f1, round(nearest / len(wanted), 2))
+        expected = [normalize(span) for span in spans]
+        nearest = max(_overlap(set(response.split()), set(span.split())) for span in expected)
+        em = max(em, float(expected == [response]))
+        f1 = max(f1, round(nearest / len(expected), 2))
     return {"em": em, "f1": f1}

@@ -1,4 +1,4 @@
-"""HellaSwag's wording, without the marks that WikiHow left in its texts."""
+"""Prompt and choices for HellaSwag, without the markup that WikiHow left in the texts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 
 def clean(text: str) -> str:
+    """Returns `text` without markup in brackets; ` [title]` becomes the end of a sentence."""
     text = text.strip().replace(" [title]", ". ")
     return re.sub(r"\[.*?\]", "", text).replace("  ", " ")
 

@@ -1,4 +1,4 @@
-"""Find the answer in a MATH solution, and compare two of them as text."""
+"""Scoring for MATH: finds the final answer of a solution and compares two answers as text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import re
 from typing import Any
 
-#: Spellings that do not matter, in the order of repair.
-_SAME = (
+#: Replacements for spelling differences that do not change the meaning, applied in this order.
+_REPLACED = (
     ("\n", ""),
     ("\\!", ""),
     ("\\\\", "\\"),
@@ -25,8 +25,11 @@ _ROOT = re.compile(r"\\sqrt([^{])")
 _RATIO = re.compile(r"(-?(?:0|[1-9]\d*))/(-?(?:0|[1-9]\d*))")
 
 
-def boxed(solution: str) -> str | None:
-    """What stands in the last box of a solution."""
+def last_boxed(solution: str) -> str | None:
+    """Returns the content of the last LaTeX box (`boxed` or `fbox`) of a solution.
+
+    None if there is no box, or if its braces are not balanced.
+    """
     if "\\boxed " in solution:
         return solution.split("\\boxed ")[-1].split("$")[0]
     start = max(solution.rfind("\\boxed"), -1)
@@ -42,14 +45,17 @@ def boxed(solution: str) -> str | None:
     return None
 
 
-def normalise(text: str) -> str:
-    """One spelling for answers that mean the same. ValueError where units make no sense."""
-    for before, after in _SAME:
+def normalize(text: str) -> str:
+    """Returns one spelling for LaTeX answers that mean the same, by the rules of the MATH paper.
+
+    Raises ValueError if `text` has more than one unit.
+    """
+    for before, after in _REPLACED:
         text = text.replace(before, after)
     if _UNIT in text:
         text, *units = text.split(_UNIT)
         if len(units) > 1:
-            raise ValueError("more than one unit")
+            raise ValueError("The answer has more than one unit.")
     text = text.replace("\\%", "").replace(" .", " 0.").replace("{.", "{0.")
     if not text:
         return text
@@ -66,21 +72,26 @@ def normalise(text: str) -> str:
     return f"\\frac{{{ratio[1]}}}{{{ratio[2]}}}" if ratio else text
 
 
-def same(first: str, second: str | None) -> bool:
+def equivalent(first: str, second: str | None) -> bool:
+    """Returns whether two LaTeX answers are equal when normalized; False if `second` is None."""
     if second is None:
         return False
     with contextlib.suppress(ValueError):
-        return normalise(first) == normalise(second)
+        return normalize(first) == normalize(second)
     return first == second
 
 
 def gold_answer(doc: dict[str, Any]) -> str:
-    return boxed(doc["solution"]) or ""
+    """Returns the content of the last box of the reference solution, or ""."""
+    return last_boxed(doc["solution"]) or ""
 
 
 def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
-    """The answer is what stands between the first and the last dollar sign, or else all of it."""
+    """Returns `exact_match`: 1 if the response's answer is equivalent to the solution's, else 0.
+
+    The answer is the text between the first and the last dollar sign, or else the whole response.
+    """
     answer = results[0]
     if answer.count("$") > 1:
         answer = answer[answer.index("$") + 1 : answer.rindex("$")]
-    return {"exact_match": int(same(answer, boxed(doc["solution"])))}
+    return {"exact_match": int(equivalent(answer, last_boxed(doc["solution"])))}

@@ -1,4 +1,4 @@
-"""From what the model writes to programs that can be tested."""
+"""Filters for HumanEval that turn responses into programs, and a placeholder for pass@k."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def completed(resps: Sequence[Sequence[str]], docs: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """The function's head, and the body that the model wrote."""
+    """Returns each response as a program: the prompt's function header and the generated body."""
     return [
         [doc["prompt"] + answer for answer in answers]
         for answers, doc in zip(resps, docs, strict=True)
@@ -21,21 +21,22 @@ def completed(resps: Sequence[Sequence[str]], docs: Sequence[dict[str, Any]]) ->
 def completed_instruct(
     resps: Sequence[Sequence[str]], docs: Sequence[dict[str, Any]]
 ) -> list[list[str]]:
-    """The same, up to the end of the code block."""
+    """Like `completed`, but drops everything from the end of the response's code block on."""
     return completed([[answer.split("```")[0] for answer in answers] for answers in resps], docs)
 
 
 def pass_at_k(
     references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int]
 ) -> dict[str, float]:
-    """Not a number, until programs can be run in a box of their own."""
-    say_not_run()
+    """Returns NaN for each `pass@k` and logs a warning: there is no sandbox for programs yet."""
+    warn_programs_not_run()
     return {f"pass@{count}": float("nan") for count in k}
 
 
 @functools.cache
-def say_not_run() -> None:
+def warn_programs_not_run() -> None:
+    """Logs, once per process, that generated programs are not run."""
     logger.warning(
-        "The programs that the model wrote are not run by this version, which has no safe place "
-        "for it yet: pass@k is not a number. With --log_samples they are kept, ready to be tested."
+        "The score pass@k is NaN: this version has no sandbox and does not run the programs that "
+        "the model wrote. Pass --log_samples to save them, and test them with another tool."
     )

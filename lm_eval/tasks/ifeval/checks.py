@@ -1,6 +1,6 @@
-"""Whether a response does what it was told: one function an instruction.
+"""Checks for IFEval: one function per instruction, which checks whether a response follows it.
 
-Each is given the response and the instruction's own settings, as the data set spells them.
+Each takes the response and the instruction's settings, named as in the dataset, and returns a bool.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ Check = Callable[..., bool]
 
 
 def _compare(count: int, relation: str, limit: int) -> bool:
+    """Returns `count < limit` if the relation is "less than", else `count >= limit`."""
     return count < limit if relation == "less than" else count >= limit
 
 
@@ -23,6 +24,7 @@ def _compare(count: int, relation: str, limit: int) -> bool:
 
 
 def has_keywords(text: str, keywords: list[str]) -> bool:
+    """Returns whether all keywords (regular expressions) occur, in any case."""
     return all(re.search(word, text, re.IGNORECASE) for word in keywords)
 
 
@@ -31,6 +33,7 @@ def keyword_frequency(text: str, keyword: str, frequency: int, relation: str) ->
 
 
 def lacks_words(text: str, forbidden_words: list[str]) -> bool:
+    """Returns whether none of the forbidden words occurs as a whole word, in any case."""
     return not any(re.search(rf"\b{word}\b", text, re.IGNORECASE) for word in forbidden_words)
 
 
@@ -50,7 +53,10 @@ def number_of_words(text: str, num_words: int, relation: str) -> bool:
 
 
 def number_of_paragraphs(text: str, num_paragraphs: int) -> bool:
-    """Parted by `***`; an empty one is allowed at either end only."""
+    """Returns whether the text has `num_paragraphs` paragraphs, separated by `***`.
+
+    Only the first and the last may be empty; empty ones are not counted.
+    """
     paragraphs = [part.strip() for part in re.split(r"\s?\*\*\*\s?", text)]
     if not all(paragraphs[1:-1]):
         return False
@@ -60,7 +66,11 @@ def number_of_paragraphs(text: str, num_paragraphs: int) -> bool:
 def first_word_of_paragraph(
     text: str, num_paragraphs: int, nth_paragraph: int, first_word: str
 ) -> bool:
-    """Paragraphs are parted by an empty line; empty ones do not count."""
+    """Returns whether paragraph `nth_paragraph` of `num_paragraphs` starts with `first_word`.
+
+    False if the number of paragraphs differs. Paragraphs are separated by an empty line; empty
+    paragraphs are not counted.
+    """
     paragraphs = text.split("\n\n")
     count = sum(1 for part in paragraphs if part.strip())
     if nth_paragraph > count:
@@ -76,10 +86,12 @@ def first_word_of_paragraph(
 
 
 def placeholders(text: str, num_placeholders: int) -> bool:
+    """Returns whether there are `num_placeholders` or more placeholders, such as `[name]`."""
     return len(re.findall(r"\[.*?\]", text)) >= num_placeholders
 
 
 def postscript(text: str, postscript_marker: str) -> bool:
+    """Returns whether the text has a postscript that starts with the marker, such as P.S."""
     marker = postscript_marker.strip()
     patterns = {"P.P.S": r"\s*p\.\s?p\.\s?s.*$", "P.S.": r"\s*p\.\s?s\..*$"}
     pattern = patterns.get(marker, rf"\s*{marker.lower()}.*$")
@@ -87,27 +99,31 @@ def postscript(text: str, postscript_marker: str) -> bool:
 
 
 def bullets(text: str, num_bullets: int) -> bool:
+    """Returns whether there are exactly `num_bullets` lines that start with `*` or `-`."""
     stars = re.findall(r"^\s*\*[^\*].*$", text, re.MULTILINE)
     dashes = re.findall(r"^\s*-.*$", text, re.MULTILINE)
     return len(stars) + len(dashes) == num_bullets
 
 
 def constrained_response(text: str) -> bool:
+    """Returns whether the text contains "My answer is yes.", "… no." or "… maybe."."""
     return any(f"My answer is {word}." in text for word in ("yes", "no", "maybe"))
 
 
 def highlights(text: str, num_highlights: int) -> bool:
-    """`*so*` or `**so**`, and not just asterisks."""
+    """Returns whether `num_highlights` or more spans are marked `*text*` or `**text**`."""
     single = [part for part in re.findall(r"\*[^\n\*]*\*", text) if part.strip("*").strip()]
     double = [part for part in re.findall(r"\*\*[^\n\*]*\*\*", text) if part[2:-2].strip()]
     return len(single) + len(double) >= num_highlights
 
 
 def sections(text: str, section_spliter: str, num_sections: int) -> bool:
+    """Returns whether there are at least `num_sections` numbered headings, such as "Section 1"."""
     return len(re.findall(rf"\s?{section_spliter.strip()}\s?\d+\s?", text)) >= num_sections
 
 
 def is_json(text: str) -> bool:
+    """Returns whether the text, without a code fence around it, is valid JSON."""
     text = text.strip()
     for fence in ("```json", "```Json", "```JSON", "```"):
         text = text.removeprefix(fence)
@@ -119,6 +135,7 @@ def is_json(text: str) -> bool:
 
 
 def title(text: str) -> bool:
+    """Returns whether the text has a non-empty title in double angle brackets: `<<title>>`."""
     return any(part.lstrip("<").rstrip(">").strip() for part in re.findall(r"<<[^\n]+>>", text))
 
 
@@ -126,17 +143,22 @@ def title(text: str) -> bool:
 
 
 def two_responses(text: str) -> bool:
-    """Two different ones parted by six asterisks; an empty one is allowed at either end only."""
+    """Returns whether the text is two different responses separated by six asterisks.
+
+    Empty parts are allowed only at the start and at the end.
+    """
     parts = [part.strip() for part in text.split("******")]
     responses = [part for part in parts if part]
     return all(parts[1:-1]) and len(responses) == 2 and responses[0] != responses[1]
 
 
 def repeats_prompt(text: str, prompt_to_repeat: str) -> bool:
+    """Returns whether the response starts with the given prompt, in any case."""
     return text.strip().lower().startswith(prompt_to_repeat.strip().lower())
 
 
 def ends_with(text: str, end_phrase: str) -> bool:
+    """Returns whether the response ends with the phrase, in any case, quoted or not."""
     return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
@@ -146,6 +168,7 @@ def in_quotation_marks(text: str) -> bool:
 
 
 def capital_words(text: str, capital_frequency: int, capital_relation: str) -> bool:
+    """Returns whether the number of words in all capitals is as required."""
     count = sum(1 for word in language.words(text) if word.isupper())
     return _compare(count, capital_relation, capital_frequency)
 
@@ -197,7 +220,11 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def followed(text: str, instruction: str, settings: dict[str, Any]) -> bool:
-    """Settings that are empty in the data set belong to other instructions."""
+def is_followed(text: str, instruction: str, settings: dict[str, Any]) -> bool:
+    """Returns whether a response follows an instruction; an empty response follows none.
+
+    `instruction` is a key of `CHECKS`. `settings` has a key for every setting of the dataset; empty
+    values belong to other instructions and are not passed on.
+    """
     given = {key: value for key, value in settings.items() if value}
     return bool(text.strip()) and CHECKS[instruction](text, **given)

@@ -1,7 +1,7 @@
-"""What IFEval needs to know of language: which one, its sentences, its words. Downloads nothing.
+"""Language detection and splitting into sentences and words for IFEval, without any download.
 
-`langdetect` carries its profiles in the package. NLTK's sentence splitter is given common
-abbreviations by hand here, in place of the trained model that would have to be downloaded.
+`langdetect` ships its language profiles. NLTK's sentence splitter gets the list of abbreviations
+below instead of a trained model, which would have to be downloaded.
 """
 
 from __future__ import annotations
@@ -88,37 +88,43 @@ _ABBREVIATIONS = frozenset(
 )
 
 
-def _missing(package: str) -> ConfigError:
+def _missing_package(package: str) -> ConfigError:
+    """Returns the error that names the missing package and how to install it."""
     return ConfigError(
-        f"ifeval needs the package {package}, which is not installed: "
-        "pip install 'lm_eval[ifeval]'."
+        f"the task ifeval needs the package {package}, which is not installed. "
+        "Install it with: pip install -e '.[ifeval]' in the checkout of lm_eval."
     )
 
 
 @functools.cache
 def _langdetect() -> Any:
+    """Returns langdetect with a fixed seed. Raises ConfigError if it is not installed."""
     try:
         import langdetect
     except ImportError as error:
-        raise _missing("langdetect") from error
-    langdetect.DetectorFactory.seed = 0  # it draws lots; the same text gets the same answer
+        raise _missing_package("langdetect") from error
+    langdetect.DetectorFactory.seed = 0  # langdetect samples; make it deterministic
     return langdetect
 
 
 @functools.cache
 def _nltk() -> tuple[Any, Any]:
+    """Returns NLTK's sentence splitter and word tokenizer. Raises ConfigError without NLTK."""
     try:
         from nltk.tokenize import NLTKWordTokenizer
         from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
     except ImportError as error:
-        raise _missing("nltk") from error
+        raise _missing_package("nltk") from error
     known = PunktParameters()
     known.abbrev_types = set(_ABBREVIATIONS)
     return PunktSentenceTokenizer(known), NLTKWordTokenizer()
 
 
 def is_in(text: str, code: str) -> bool:
-    """Whether a text is in a language; one without any letters is in all of them."""
+    """Returns whether `text` is in the language `code` ("en"); True if no language can be detected.
+
+    langdetect cannot detect the language of a text without letters.
+    """
     langdetect = _langdetect()
     try:
         return bool(langdetect.detect(text) == code)
@@ -132,12 +138,12 @@ def count_sentences(text: str) -> int:
 
 
 def words(text: str) -> list[str]:
-    """Words and marks, the way of the Penn Treebank."""
+    """Returns the words and punctuation marks of `text`, split as in the Penn Treebank."""
     splitter, tokenizer = _nltk()
     return [word for part in splitter.tokenize(text) for word in tokenizer.tokenize(part)]
 
 
 def require() -> None:
-    """Fail now, rather than after the model has answered, where a package is missing."""
+    """Raises ConfigError if a package is missing, before the model generates anything."""
     _langdetect()
     _nltk()

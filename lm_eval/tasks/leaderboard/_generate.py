@@ -1,6 +1,6 @@
-"""Write the member files of the Open LLM Leaderboard v2. Run by `tools/generate_tasks.py`.
+"""Generates the YAML files of the Open LLM Leaderboard v2. Run by `tools/generate_tasks.py`.
 
-Its BBH asks what ours does, with the choices ranked; what a task is stands in `../bbh/_tasks`.
+Its BBH tasks have the same questions as ours (`../bbh/_tasks`), but as multiple choice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import yaml
 
 BBH = Path(__file__).parents[1] / "bbh" / "_tasks"
 YES_NO = ["Yes", "No"]
-#: The choices of every BBH task, or the number of its letters.
+#: The choices of each BBH task; a number n stands for the first n letters: (A), (B) …
 CHOICES: dict[str, list[str] | int] = {
     "boolean_expressions": ["False", "True"],
     "causal_judgement": YES_NO,
@@ -54,6 +54,7 @@ MUSR = ("murder_mysteries", "object_placements", "team_allocation")
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {f"bbh/{task}.yaml": _bbh(task, choices) for task, choices in CHOICES.items()}
     made["bbh/leaderboard_bbh.yaml"] = _group("bbh", [f"bbh_{t}" for t in CHOICES], "acc_norm")
     for name, config in MATH.items():
@@ -71,10 +72,12 @@ def files() -> dict[str, str]:
 
 
 def _member(name: str, line: str, base: str) -> str:
+    """Returns a task file that includes `base` and adds one `line`."""
     return f"include: {base}.yaml\ntask: leaderboard_{name}\n{line}\n"
 
 
 def _group(name: str, members: list[str], metric: str) -> str:
+    """Returns a group file."""
     listed = "".join(f"  - leaderboard_{member}\n" for member in members)
     return (
         f"group: leaderboard_{name}\ntask:\n{listed}aggregate_metric_list:\n  - metric: {metric}\n"
@@ -82,6 +85,7 @@ def _group(name: str, members: list[str], metric: str) -> str:
 
 
 def _bbh(task: str, choices: list[str] | int) -> str:
+    """Returns the file of one BBH task; its description comes from our file of the same task."""
     if isinstance(choices, int):
         choices = [f"({letter})" for letter in string.ascii_uppercase[:choices]]
     description = yaml.safe_load((BBH / f"{task}.yaml").read_text("utf-8"))["description"].rstrip()

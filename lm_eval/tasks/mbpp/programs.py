@@ -1,4 +1,4 @@
-"""From what the model writes to programs that can be tested, and the examples of MBPP."""
+"""Filter, few-shot examples and a placeholder metric for MBPP."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lm_eval.tasks.humaneval.programs import say_not_run
+from lm_eval.tasks.humaneval.programs import warn_programs_not_run
 
 _BLOCK = re.compile(r"```(?:\w+)?\n?(.*?)\n?```", re.DOTALL)
 
 
 def _first_block(answer: str) -> str:
-    """The prompt opened a block, which the answer closes; or else it has one of its own."""
+    """Returns the code of the response's first code block, or "" if there is none.
+
+    The prompt may have opened the block already, so that the response only closes it.
+    """
     found = _BLOCK.search("```" + answer) or _BLOCK.search(answer.replace("```python", "```"))
     return found[1] if found else ""
 
 
 def first_blocks(resps: Sequence[Sequence[str]], docs: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Returns the first code block of each response."""
     return [[_first_block(answer) for answer in answers] for answers in resps]
 
 
 def pass_at_1(references: Sequence[str], predictions: Sequence[Any]) -> float:
-    """Not a number, until programs can be run in a box of their own."""
-    say_not_run()
+    """Returns NaN and logs a warning: there is no sandbox to run programs in yet."""
+    warn_programs_not_run()
     return float("nan")
 
 
 def examples() -> list[dict[str, Any]]:
-    """Problems 2, 3 and 4, for sets that have no examples of their own."""
+    """Returns problems 2, 3 and 4 of MBPP, for datasets that have no few-shot examples."""
     from lm_eval.data import load_splits
 
     return list(load_splits("google-research-datasets/mbpp", "full")["prompt"])[1:4]

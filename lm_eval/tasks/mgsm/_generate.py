@@ -1,4 +1,4 @@
-"""Write MGSM's member files: 11 languages, each asked in three ways.
+"""Generates MGSM's YAML files: 11 languages, each in three prompting styles.
 
 Run by `tools/generate_tasks.py`.
 """
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 
 class Language(NamedTuple):
-    """The words that open a question, an answer, an answer in steps, and a result.
+    """The phrases of a language that introduce a question, an answer, its steps and its result.
 
-    Examples of the data set open their solutions with the same words; `skipped` is how many
-    characters of them are left out.
+    Solutions in the dataset begin with the phrase `steps` too; the first `skipped` characters are
+    removed from them. `result` is a regular expression that captures the number.
     """
 
     question: str
@@ -47,6 +47,7 @@ ENGLISH = LANGUAGES["en"]
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {}
     for code, words in LANGUAGES.items():
         made[f"direct/{code}.yaml"] = _direct(code, words)
@@ -59,38 +60,41 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _opening(code: str, way: str, words: Language, answer: str) -> str:
+def _opening(code: str, style: str, words: Language, answer: str) -> str:
+    """Returns the first keys of a task file, up to `doc_to_text`."""
     question = f"{{% if answer is none %}}{words.question} {{% endif %}}{{{{question}}}}\n{answer}"
     return (
-        f"include: ../_mgsm.yaml\ntask: mgsm_{way}_{code}\n"
-        f"tag: {'mgsm_direct' if way == 'direct' else 'mgsm_cot_native'}\ndataset_name: {code}\n"
+        f"include: ../_mgsm.yaml\ntask: mgsm_{style}_{code}\n"
+        f"tag: {'mgsm_direct' if style == 'direct' else 'mgsm_cot_native'}\ndataset_name: {code}\n"
         f"doc_to_text: {_quoted(question)}\n"
     )
 
 
 def _until(words: Language) -> str:
+    """Returns the generation settings with their stop sequences."""
     stops = "".join(f"    - {_quoted(stop)}\n" for stop in (words.question, "</s>", "<|im_end|>"))
     return f"generation_kwargs:\n  do_sample: false\n  until:\n{stops}"
 
 
 def _direct(code: str, words: Language) -> str:
+    """Returns a task file without chain of thought."""
     return _opening(code, "direct", words, words.answer) + _until(words)
 
 
-def _steps(code: str, words: Language, written: Language, way: str, version: str) -> str:
-    """`written` is the language that the model is to think in."""
+def _steps(code: str, words: Language, reasoning: Language, style: str, version: str) -> str:
+    """Returns a task file with chain of thought; `reasoning` is the language to reason in."""
     target = (
         f"{{% if answer is none %}}{{{{answer_number}}}}{{% else %}}"
         f"{{{{answer[{words.skipped}:]}}}}{{% endif %}}"
     )
     return (
-        _opening(code, way, words, written.steps)
+        _opening(code, style, words, reasoning.steps)
         + f"doc_to_target: {_quoted(target)}\n"
         + 'target_delimiter: " "\n'
         + _until(words)
         + "filter_list:\n"
         + "  - name: strict-match\n    filter:\n      - function: regex\n"
-        + f"        regex_pattern: {_quoted(written.result)}\n      - function: take_first\n"
+        + f"        regex_pattern: {_quoted(reasoning.result)}\n      - function: take_first\n"
         + "  - name: flexible-extract\n    filter:\n      - function: regex\n"
         + "        group_select: -1\n"
         + '        regex_pattern: "(-?[$0-9.,]{2,})|(-?[0-9]+)"\n      - function: take_first\n'

@@ -1,4 +1,4 @@
-"""Minerva's way with MATH: normalise the final answer, and ask sympy whether two are equal."""
+"""MATH scored as in the Minerva paper: final answers are normalized and compared by sympy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lm_eval.errors import ConfigError
-from lm_eval.tasks.hendrycks_math.answers import boxed
+from lm_eval.tasks.hendrycks_math.answers import last_boxed
 
 try:
     import math_verify
@@ -19,18 +19,19 @@ try:
     from sympy.parsing.latex import parse_latex
 except ImportError as error:
     raise ConfigError(
-        "minerva_math compares answers with sympy, math-verify and antlr4-python3-runtime 4.11, "
-        f"of which one is not installed ({error}): pip install 'lm_eval[math]'."
+        "the minerva_math and leaderboard_math tasks need sympy, math-verify and "
+        f"antlr4-python3-runtime 4.11, and one of them is not installed ({error}). "
+        "Install them with: pip install -e '.[math]' in the checkout of lm_eval."
     ) from error
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 5  # seconds that two answers may take to compare
+TIMEOUT_SECONDS = 5  # for the comparison of two answers
 NO_ANSWER = "[invalidanswer]"
 _FINAL = re.compile(r"Final Answer: The final answer is(.*?). I hope it is correct.")
 
-# Lists of appendix D of Lewkowycz et al. (2022).
-SUBSTITUTED = (
+# Normalization rules from appendix D of Lewkowycz et al. (2022).
+SUBSTITUTIONS = (
     ("an ", ""),
     ("a ", ""),
     (".$", "$"),
@@ -42,7 +43,7 @@ SUBSTITUTED = (
     ("\\text{and}", ","),
     ("\\text{m}", "\\text{}"),
 )
-#: In the order of the list; words are looked for outside commands, so that `\left` keeps its `ft`.
+#: Removed in this order. Words inside LaTeX commands stay, so that `\left` keeps its `ft`.
 REMOVED = (
     *["square", "ways", "integers", "dollars", "mph", "inches", "ft", "hours", "km", "units"],
     "\\ldots",
@@ -78,7 +79,7 @@ REMOVED = (
     '"',
     "\\dots",
 )
-REWRITTEN = tuple(
+REGEX_SUBSTITUTIONS = tuple(
     (re.compile(pattern), into)
     for pattern, into in (
         (r"(.*?)(\$)(.*?)(\$)(.*)", r"$\3$"),
@@ -94,20 +95,21 @@ REWRITTEN = tuple(
 
 
 def final_answer(text: str) -> str:
-    """What the model says in the closing sentence it was shown."""
+    """Returns the answer in the closing sentence ("The final answer is …"), or `NO_ANSWER`."""
     found = _FINAL.search(text + "I hope it is correct.")
     return found[1].strip() if found else NO_ANSWER
 
 
-def normalise(answer: str) -> str:
+def normalize(answer: str) -> str:
+    """Returns one spelling for LaTeX answers that mean the same, by Minerva's rules."""
     answer = answer.split("=")[-1]
     for word in filter(str.isalpha, REMOVED):
         answer = re.sub(rf"(?<!\\)\b{word}\b", "", answer)
-    for before, after in SUBSTITUTED:
+    for before, after in SUBSTITUTIONS:
         answer = answer.replace(before, after)
     for part in REMOVED:
         answer = _without_word(answer, part) if part.isalpha() else answer.replace(part, "")
-    for pattern, into in REWRITTEN:
+    for pattern, into in REGEX_SUBSTITUTIONS:
         answer = pattern.sub(into, answer)
     answer = answer.replace("$", "")
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+", answer):  # 100,000, but not the pair 0,1
@@ -116,6 +118,7 @@ def normalise(answer: str) -> str:
 
 
 def _without_word(answer: str, word: str) -> str:
+    """Removes `word` from `answer`, except inside LaTeX commands."""
     parts = re.split(r"(\\[a-zA-Z]+)", answer)
     return "".join(
         part if number % 2 else part.replace(word, "") for number, part in enumerate(parts)
@@ -123,8 +126,11 @@ def _without_word(answer: str, word: str) -> str:
 
 
 @contextlib.contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
-    """Give up after a while, where the system can (signals reach the main thread alone)."""
+def _time_limit(seconds: int) -> Iterator[None]:
+    """Raises TimeoutError in the body after `seconds`.
+
+    Without effect outside the main thread, which alone receives signals, and on Windows.
+    """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
         yield
         return
@@ -141,35 +147,40 @@ def _at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def equal(first: str, second: str, patience: int = PATIENCE) -> bool:
-    """Whether the difference is zero. What cannot be read is not equal."""
+def symbolically_equal(first: str, second: str, timeout: int = TIMEOUT_SECONDS) -> bool:
+    """Returns whether sympy simplifies the difference of two LaTeX answers to zero.
+
+    False if an answer cannot be parsed or the comparison takes longer than `timeout` seconds.
+    """
     try:
-        with _at_most(patience):
+        with _time_limit(timeout):
             return bool(sympy.simplify(parse_latex(first) - parse_latex(second)) == 0)
     except ImportError:
         raise
-    except Exception as error:  # sympy's parser and solver raise what they like
-        logger.debug("cannot compare %s and %s: %s", first, second, error)
+    except Exception as error:  # sympy's parser and solver raise many kinds of errors
+        logger.debug("Cannot compare the answers %s and %s: %s", first, second, error)
         return False
 
 
-def same(first: str, second: str) -> bool:
-    return bool(first and first == second) or equal(first, second)
+def equivalent(first: str, second: str) -> bool:
+    """Returns whether two normalized answers are equal as text (and not empty), or by sympy."""
+    return bool(first and first == second) or symbolically_equal(first, second)
 
 
 def gold_answer(doc: dict[str, Any]) -> str:
-    """Of an example the whole solution, of a question the answer."""
+    """Returns the whole solution for a few-shot example, else the normalized final answer."""
     if "few_shot" in doc:
         return str(doc["solution"])
-    return normalise(boxed(doc["solution"]) or "")
+    return normalize(last_boxed(doc["solution"]) or "")
 
 
 def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
+    """Returns `exact_match` of the final answers, and `math_verify` of the whole response."""
     answer = results[0]
     verified = math_verify.verify(
         gold=math_verify.parse(doc["solution"]), target=math_verify.parse(answer)
     )
     return {
-        "exact_match": int(same(normalise(final_answer(answer)), gold_answer(doc))),
+        "exact_match": int(equivalent(normalize(final_answer(answer)), gold_answer(doc))),
         "math_verify": int(verified),
     }

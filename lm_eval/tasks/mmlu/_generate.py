@@ -1,6 +1,6 @@
-"""Write MMLU's member files: 57 subjects, each asked in six ways, and their groups.
+"""Generates MMLU's YAML files: 57 subjects, each in six prompting styles, and their groups.
 
-What the subjects share of a way stands in `_default.yaml` and its like. Run by
+What the subjects of a style share is in `_default.yaml`, `_continuation.yaml` and so on. Run by
 `tools/generate_tasks.py`.
 """
 
@@ -27,8 +27,13 @@ CATEGORIES = {
 }
 
 
-class Way(NamedTuple):
-    """One way of asking: its group, what the group shows, and how its tasks and tags are called."""
+class Style(NamedTuple):
+    """A prompting style and its group.
+
+    `alias` is the group's name in tables. `task` and `tag` are format strings that make the names
+    of tasks (from a subject) and tags (from a category). With `shows_subject`, tables show the
+    subject instead of the task's name. `metric` is YAML text. `version` is that of the group.
+    """
 
     group: str
     alias: str
@@ -40,12 +45,13 @@ class Way(NamedTuple):
 
     @property
     def folder(self) -> str:
+        """The folder of the style's task files."""
         return self.group.removeprefix("mmlu_")
 
 
 ACC = "- metric: acc\n"
-WAYS = (
-    Way(
+STYLES = (
+    Style(
         "mmlu_continuation",
         "mmlu (continuation)",
         "mmlu_{}_continuation",
@@ -54,7 +60,7 @@ WAYS = (
         ACC,
         2,
     ),
-    Way(
+    Style(
         "mmlu_generative",
         "mmlu (generative)",
         "mmlu_{}_generative",
@@ -64,33 +70,34 @@ WAYS = (
         3,
     ),
     *(
-        Way(
-            f"mmlu_flan_{way}",
+        Style(
+            f"mmlu_flan_{style}",
             f"mmlu (flan style, {alias})",
-            f"mmlu_flan_{way}_{{}}",
-            f"mmlu_flan_{way}_{{}}",
+            f"mmlu_flan_{style}_{{}}",
+            f"mmlu_flan_{style}_{{}}",
             False,
             ACC,
             2,
         )
-        for way, alias in (
+        for style, alias in (
             ("cot_zeroshot", "zeroshot cot"),
             ("n_shot_generative", "generative"),
             ("n_shot_loglikelihood", "loglikelihood"),
         )
     ),
 )
-DEFAULT = Way("mmlu_default", "", "mmlu_{}", "mmlu_{}_tasks", True, ACC, 2)
+DEFAULT = Style("mmlu_default", "", "mmlu_{}", "mmlu_{}_tasks", True, ACC, 2)
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
-        f"{way.folder}/{subject}.yaml": _member(way, subject, category)
-        for way in (DEFAULT, *WAYS)
+        f"{style.folder}/{subject}.yaml": _member(style, subject, category)
+        for style in (DEFAULT, *STYLES)
         for category, subjects in CATEGORIES.items()
         for subject in subjects.split()
     }
-    made |= {f"{way.group}.yaml": _group(way) for way in WAYS}
+    made |= {f"{style.group}.yaml": _group(style) for style in STYLES}
     made["mmlu.yaml"] = _named_group("mmlu", [f"mmlu_{category}" for category in CATEGORIES])
     for category in CATEGORIES:
         alias = f"group_alias: {category.replace('_', ' ')}\n"
@@ -100,15 +107,17 @@ def files() -> dict[str, str]:
     return made
 
 
-def _member(way: Way, subject: str, category: str) -> str:
-    alias = f"task_alias: {subject}\n" if way.shows_subject else ""
+def _member(style: Style, subject: str, category: str) -> str:
+    """Returns the task file of one subject in one style."""
+    alias = f"task_alias: {subject}\n" if style.shows_subject else ""
     return (
-        f"include: ../_{way.folder}.yaml\ntask: {way.task.format(subject)}\n{alias}"
-        f"tag: {way.tag.format(category)}\ndataset_name: {subject}\n"
+        f"include: ../_{style.folder}.yaml\ntask: {style.task.format(subject)}\n{alias}"
+        f"tag: {style.tag.format(category)}\ndataset_name: {subject}\n"
     )
 
 
 def _named_group(name: str, members: list[str], alias: str = "") -> str:
+    """Returns the file of a group of the default style."""
     listed = "".join(f"  - {member}\n" for member in members)
     return (
         f"group: {name}\n{alias}task:\n{listed}aggregate_metric_list:\n{_indented(ACC, 2)}"
@@ -116,16 +125,17 @@ def _named_group(name: str, members: list[str], alias: str = "") -> str:
     )
 
 
-def _group(way: Way) -> str:
-    """The four categories are groups of their own inside."""
+def _group(style: Style) -> str:
+    """Returns the group file of a style; its four categories are nested groups."""
     members = "".join(
-        f"  - group: {category.replace('_', ' ')}\n    task: [{way.tag.format(category)}]\n"
-        f"    aggregate_metric_list:\n{_indented(way.metric, 6)}"
+        f"  - group: {category.replace('_', ' ')}\n    task: [{style.tag.format(category)}]\n"
+        f"    aggregate_metric_list:\n{_indented(style.metric, 6)}"
         for category in CATEGORIES
     )
     return (
-        f"group: {way.group}\ngroup_alias: {way.alias}\ntask:\n{members}"
-        f"aggregate_metric_list:\n{_indented(way.metric, 2)}metadata:\n  version: {way.version}\n"
+        f"group: {style.group}\ngroup_alias: {style.alias}\ntask:\n{members}"
+        f"aggregate_metric_list:\n{_indented(style.metric, 2)}"
+        f"metadata:\n  version: {style.version}\n"
     )
 
 

@@ -1,4 +1,7 @@
-"""Write MMLU-Pro's member files, one a category. Run by `tools/generate_tasks.py`."""
+"""Generates MMLU-Pro's YAML files: one task per category, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ CATEGORIES = [
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
         f"{name}.yaml": (
             f"include: _mmlu_pro.yaml\ntask: mmlu_pro_{name}\ntask_alias: {name}\n"

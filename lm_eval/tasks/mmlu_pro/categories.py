@@ -1,4 +1,4 @@
-"""MMLU-Pro's questions by category: the data set keeps them in one table."""
+"""`process_docs` functions, one per MMLU-Pro category: the dataset has them all in one table."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 
-def _about(category: str) -> Callable[[Any], Any]:
+def _in_category(category: str) -> Callable[[Any], Any]:
+    """Returns a function that keeps the documents of `category`."""
+
     def keep(dataset: Any) -> Any:
         return dataset.filter(lambda doc: doc["category"] == category)
 
     return keep
 
 
-biology = _about("biology")
-business = _about("business")
-chemistry = _about("chemistry")
-computer_science = _about("computer science")
-economics = _about("economics")
-engineering = _about("engineering")
-health = _about("health")
-history = _about("history")
-law = _about("law")
-math = _about("math")
-other = _about("other")
-philosophy = _about("philosophy")
-physics = _about("physics")
-psychology = _about("psychology")
+biology = _in_category("biology")
+business = _in_category("business")
+chemistry = _in_category("chemistry")
+computer_science = _in_category("computer science")
+economics = _in_category("economics")
+engineering = _in_category("engineering")
+health = _in_category("health")
+history = _in_category("history")
+law = _in_category("law")
+math = _in_category("math")
+other = _in_category("other")
+philosophy = _in_category("philosophy")
+physics = _in_category("physics")
+psychology = _in_category("psychology")

@@ -1,8 +1,8 @@
-"""Write Paloma's member files, one a source. Run by `tools/generate_tasks.py`."""
+"""Generates Paloma's YAML files: one task per source. Run by `tools/generate_tasks.py`."""
 
 from __future__ import annotations
 
-#: Configuration of the data set, and what tables show.
+#: Configuration names of the dataset, and the names of the sources in tables.
 SOURCES = {
     "4chan_meta_sep": "4chan",
     "c4_100_domains": "C4 100 Domains",
@@ -24,6 +24,7 @@ SOURCES = {
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     return {
         f"{name}.yaml": (
             f"include: _paloma.yaml\ntask: paloma_{name}\ntask_alias: {alias}\n"

@@ -1,9 +1,12 @@
-"""Write PAWS-X's member files, one a language. Run by `tools/generate_tasks.py`."""
+"""Generates PAWS-X's YAML files: one task per language, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
-#: What joins two sentences that do not mean the same, and two that do.
-JOINED = {
+#: Per language: the text that joins two sentences of different, and of the same meaning.
+CONNECTORS = {
     "en": (", right? No, ", ", right? Yes, "),
     "de": (", richtig? Nein, ", ", richtig? Ja, "),
     "es": (", verdad? No, ", ", verdad? Sí, "),
@@ -14,13 +17,14 @@ JOINED = {
 }
 
 
-#: Languages whose sentences are not repaired: it would not suit their scripts.
-AS_THEY_ARE = ("ja", "ko", "zh")
+#: Languages whose sentences are used as they are: English detokenization does not fit them.
+NOT_DETOKENIZED = ("ja", "ko", "zh")
 
 
 def files() -> dict[str, str]:
-    made = {f"{code}.yaml": _member(code, no, yes) for code, (no, yes) in JOINED.items()}
-    members = "".join(f"  - paws_{code}\n" for code in JOINED)
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
+    made = {f"{code}.yaml": _member(code, no, yes) for code, (no, yes) in CONNECTORS.items()}
+    members = "".join(f"  - paws_{code}\n" for code in CONNECTORS)
     made["pawsx.yaml"] = (
         f"group: pawsx\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "metadata:\n  version: 0.0\n"
@@ -29,9 +33,10 @@ def files() -> dict[str, str]:
 
 
 def _member(code: str, no: str, yes: str) -> str:
+    """Returns the task file of one language; `no` and `yes` join the two sentences."""
     choices = ", ".join(f'sentence1 ~ "{word}" ~ sentence2' for word in (no, yes))
     return (
         f"include: _paws-x.yaml\ntask: paws_{code}\ndataset_name: {code}\n"
-        f"{'process_docs: null' + chr(10) if code in AS_THEY_ARE else ''}"
+        f"{'process_docs: null' + chr(10) if code in NOT_DETOKENIZED else ''}"
         f"doc_to_choice: '{{{{[{choices.replace(chr(39), chr(39) * 2)}]}}}}'\n"
     )

@@ -1,4 +1,4 @@
-"""PAWS-X's sentences, joined as a question and its answer would be."""
+"""Prepares PAWS-X's sentence pairs, so that each can be joined into one sentence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from lm_eval.utils import general_detokenize
 
 
 def _repair(doc: dict[str, Any]) -> dict[str, Any]:
+    """Detokenizes both sentences; the first loses its final mark, the second its capital."""
     first, second = (general_detokenize(doc[key]).strip() for key in ("sentence1", "sentence2"))
     if first.endswith((".", ",", ";")):
         first = first[:-1]
@@ -15,5 +16,5 @@ def _repair(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def repaired(dataset: Any) -> Any:
-    """Pairs with an empty sentence are left out."""
+    """Returns the documents with both sentences prepared, without pairs with an empty sentence."""
     return dataset.filter(lambda doc: doc["sentence1"] and doc["sentence2"]).map(_repair)

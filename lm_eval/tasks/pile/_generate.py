@@ -1,4 +1,7 @@
-"""Write the Pile's member files, one a part. Run by `tools/generate_tasks.py`."""
+"""Generates the Pile's YAML files: one task per part of the dataset.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ PARTS = [
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     return {
         f"{part}.yaml": f"include: _pile.yaml\ntask: pile_{part}\ndataset_name: pile_{part}\n"
         for part in PARTS

@@ -1,6 +1,7 @@
-"""SCROLLS: questions about, and summaries of, texts of many thousand words.
+"""SCROLLS: questions about, and summaries of, texts of several thousand words.
 
-Classes, because documents with one id are joined, and what is asked depends on the document.
+These tasks are Python classes, because rows with the same id are merged into one document, and
+because in Qasper the kind of request depends on the document.
 """
 
 from __future__ import annotations
@@ -17,30 +18,35 @@ from lm_eval.api.metrics import mean
 from lm_eval.data import load_splits
 from lm_eval.errors import ConfigError, DataError
 from lm_eval.tasks.configurable import ConfigurableTask
-from lm_eval.tasks.squadv2.overlap import f1, normalise
+from lm_eval.tasks.squadv2.overlap import f1, normalize
 
 Doc = dict[str, Any]
 Answers = Sequence[tuple[str, Sequence[str]]]
 
 
-def f1_per_cent(items: Answers) -> float:
+def f1_percent(items: Answers) -> float:
+    """Returns the mean F1 in percent over (answer, references); the best reference counts."""
     return 100 * mean([max(f1(gold, answer) for gold in golds) for answer, golds in items])
 
 
 @functools.cache
 def _rouge() -> Any:
+    """Returns the ROUGE scorer. Raises ConfigError if rouge_score is not installed."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
         raise ConfigError(
-            "summaries are compared with rouge_score, which is not installed: "
-            "pip install 'lm_eval[rouge]'."
+            "the summary tasks of SCROLLS need the package rouge_score, which is not installed. "
+            "Install it with: pip install -e '.[rouge]' in the checkout of lm_eval."
         ) from error
     return RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
 
 
-def rouge_per_cent(kind: str, items: Answers) -> float:
-    """F1 with the nearest reference."""
+def rouge_percent(kind: str, items: Answers) -> float:
+    """Returns the mean ROUGE F1 in percent; of several references, the most similar counts.
+
+    `kind` is "rouge1", "rouge2" or "rougeL"; `items` are (answer, references).
+    """
     return 100 * mean(
         [
             max(_rouge().score(gold, answer)[kind].fmeasure for gold in golds)
@@ -50,7 +56,10 @@ def rouge_per_cent(kind: str, items: Answers) -> float:
 
 
 class Scrolls(ConfigurableTask):
-    """One of the seven. The question stands before the text, parted from it by an empty line."""
+    """Base class of the seven tasks: questions about a text, answered freely and scored by F1.
+
+    In the dataset, the question comes before the text, separated from it by an empty line.
+    """
 
     VERSION = 2
     DATASET_PATH = "tau/scrolls"
@@ -59,7 +68,7 @@ class Scrolls(ConfigurableTask):
         super().__init__(config={"metadata": {"version": self.VERSION}, **(config or {})})
 
     def download(self, *args: Any, **kwargs: Any) -> None:
-        """From a mirror, or the zipped JSON lines that lie beside the data set's script."""
+        """Loads the dataset from a mirror, else the zipped JSON files in its hub repository."""
         from datasets import Dataset
 
         name = self.DATASET_NAME
@@ -70,11 +79,12 @@ class Scrolls(ConfigurableTask):
             files = {s: f"zip://{name}/{s}.jsonl::{url}" for s in ("train", "validation")}
             splits = load_splits("json", data_files=files)
         self.dataset = {
-            split: Dataset.from_list([self.prepared(doc) for doc in _by_id(splits[split])])
+            split: Dataset.from_list([self.prepared(doc) for doc in _merge_by_id(splits[split])])
             for split in ("train", "validation")
         }
 
     def prepared(self, doc: Doc) -> Doc:
+        """Returns the document with the fields that prompts are made of: `question` and `text`."""
         question, _, text = doc["input"].partition("\n\n")
         return {**doc, "question": question, "text": text}
 
@@ -117,21 +127,21 @@ class Scrolls(ConfigurableTask):
         ]
 
     def choices(self, doc: Doc) -> list[str]:
-        """What is ranked; nothing, where the model writes."""
+        """Returns the choices that are ranked by log-likelihood; empty if text is generated."""
         return []
 
     def process_results(self, doc: Doc, results: Any) -> Doc:
         return dict.fromkeys(self.aggregation(), (results[0], doc["outputs"]))
 
     def aggregation(self) -> dict[str, Callable[..., float]]:
-        return {"f1": f1_per_cent}
+        return {"f1": f1_percent}
 
     def higher_is_better(self) -> dict[str, bool]:
         return dict.fromkeys(self.aggregation(), True)
 
 
-def _by_id(rows: Any) -> list[Doc]:
-    """A document for each id, with all of its answers."""
+def _merge_by_id(rows: Any) -> list[Doc]:
+    """Merges the rows of each id into one document, whose `outputs` are all of their answers."""
     found: dict[Any, Doc] = {}
     for row in rows:
         doc = {key: value for key, value in row.items() if key != "output"}
@@ -140,7 +150,7 @@ def _by_id(rows: Any) -> list[Doc]:
 
 
 class Choice(Scrolls):
-    """The answer is one of `choices`, of which `gold` is right."""
+    """A task whose documents have `choices` and the index `gold` of the correct one."""
 
     def choices(self, doc: Doc) -> list[str]:
         return list(doc["choices"])
@@ -160,10 +170,10 @@ class Choice(Scrolls):
 
 
 class Summary(Scrolls):
-    """Nothing is asked; the whole input is to be summed up."""
+    """A task without a question: the model summarizes the whole input. Scored by ROUGE."""
 
     def __init__(self, config: Doc | None = None) -> None:
-        _rouge()  # raises now if its package is missing, before a model has worked for hours
+        _rouge()  # fail now if its package is missing, not after hours of generation
         super().__init__(config)
 
     def prepared(self, doc: Doc) -> Doc:
@@ -174,16 +184,19 @@ class Summary(Scrolls):
 
     def aggregation(self) -> dict[str, Callable[..., float]]:
         kinds = ("rouge1", "rouge2", "rougeL")
-        return {kind: functools.partial(rouge_per_cent, kind) for kind in kinds}
+        return {kind: functools.partial(rouge_percent, kind) for kind in kinds}
 
 
 class Qasper(Scrolls):
-    """Dasigi et al. 2021, <https://arxiv.org/abs/2105.03011>."""
+    """Questions about research papers (Dasigi et al. 2021, <https://arxiv.org/abs/2105.03011>).
+
+    Yes-no questions are multiple choice; others are answered freely.
+    """
 
     DATASET_NAME = "qasper"
 
     def choices(self, doc: Doc) -> list[str]:
-        yes_no = all(normalise(answer) in ("yes", "no") for answer in doc["outputs"])
+        yes_no = all(normalize(answer) in ("yes", "no") for answer in doc["outputs"])
         return ["yes", "no"] if yes_no else []
 
     def process_results(self, doc: Doc, results: Any) -> Doc:
@@ -195,7 +208,7 @@ class Qasper(Scrolls):
 
 
 class QuALITY(Choice):
-    """Pang et al. 2021, <https://arxiv.org/abs/2112.08608>."""
+    """Multiple-choice questions about stories (Pang et al. 2021, <https://arxiv.org/abs/2112.08608>)."""
 
     DATASET_NAME = "quality"
 
@@ -209,13 +222,13 @@ class QuALITY(Choice):
 
 
 class NarrativeQA(Scrolls):
-    """Kočiský et al. 2017, <https://arxiv.org/abs/1712.07040>."""
+    """Questions about books and film scripts (Kočiský et al. 2017, <https://arxiv.org/abs/1712.07040>)."""
 
     DATASET_NAME = "narrative_qa"
 
 
 class ContractNLI(Choice):
-    """Koreeda and Manning 2021, <https://arxiv.org/abs/2110.01799>."""
+    """Natural language inference on contracts (Koreeda and Manning 2021, <https://arxiv.org/abs/2110.01799>)."""
 
     DATASET_NAME = "contract_nli"
     CHOICES = ("Not mentioned", "Entailment", "Contradiction")
@@ -229,19 +242,19 @@ class ContractNLI(Choice):
 
 
 class GovReport(Summary):
-    """Huang et al. 2021, <https://arxiv.org/abs/2104.02112>."""
+    """Summaries of government reports (Huang et al. 2021, <https://arxiv.org/abs/2104.02112>)."""
 
     DATASET_NAME = "gov_report"
 
 
 class SummScreenFD(Summary):
-    """Chen et al. 2021, <https://arxiv.org/abs/2104.07091>."""
+    """Summaries of TV show episodes (Chen et al. 2021, <https://arxiv.org/abs/2104.07091>)."""
 
     DATASET_NAME = "summ_screen_fd"
 
 
 class QMSum(Summary):
-    """Zhong et al. 2021, <https://arxiv.org/abs/2104.05938>. The summary answers a question."""
+    """Summaries of meetings that answer a question (Zhong et al. 2021, <https://arxiv.org/abs/2104.05938>)."""
 
     DATASET_NAME = "qmsum"
 

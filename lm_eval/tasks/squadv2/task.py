@@ -1,7 +1,7 @@
-"""SQuAD 2.0: answer from the passage, or say that it is not there.
+"""SQuAD 2.0: answer a question from a passage, or tell that the passage does not answer it.
 
-A class, because two things are asked of every document: an answer, and how likely
-"unanswerable" is.
+The task is a Python class, because each document has two requests of different kinds: one
+generates an answer, the other scores the continuation "unanswerable".
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.squadv2.overlap import exact, f1
 
 UNANSWERABLE = "unanswerable"
+#: (score, whether the question has an answer, whether the model wrote one, P("unanswerable"))
 Scored = tuple[float, bool, bool, float]
 
 
 class SQuAD2(ConfigurableTask):
+    """The task `squadv2`: exact match and F1, over all, answerable and unanswerable questions."""
+
     VERSION = 3
     DATASET_PATH = "lighteval/squad_v2"
 
@@ -64,6 +67,7 @@ class SQuAD2(ConfigurableTask):
         ]
 
     def process_results(self, doc: dict[str, Any], results: Any) -> dict[str, Scored]:
+        """Returns a `Scored` tuple per metric; aggregations select their documents by it."""
         answer, (score, _) = results
         golds = [text for text in doc["answers"]["text"] if text] or [""]
         found: dict[str, Scored] = {}
@@ -85,27 +89,33 @@ class SQuAD2(ConfigurableTask):
         return dict.fromkeys(self.aggregation(), True)
 
 
-def _per_cent(scores: Sequence[float]) -> float:
+def _percent(scores: Sequence[float]) -> float:
     return 100 * sum(scores) / len(scores) if scores else 0.0
 
 
 def _all(items: Sequence[Scored]) -> float:
-    return _per_cent([score for score, *_ in items])
+    """Returns the mean score of all documents in percent."""
+    return _percent([score for score, *_ in items])
 
 
 def _answerable(items: Sequence[Scored]) -> float:
-    return _per_cent([score for score, has_answer, *_ in items if has_answer])
+    """Returns the mean score of the questions that have an answer, in percent."""
+    return _percent([score for score, has_answer, *_ in items if has_answer])
 
 
 def _unanswerable(items: Sequence[Scored]) -> float:
-    return _per_cent([score for score, has_answer, *_ in items if not has_answer])
+    """Returns the mean score of the questions without an answer, in percent."""
+    return _percent([score for score, has_answer, *_ in items if not has_answer])
 
 
 def _best(items: Sequence[Scored]) -> float:
-    """The score, had the model abstained above the best possible probability of no answer."""
+    """Returns the score in percent with the best threshold for abstaining.
+
+    The model abstains if its probability of "unanswerable" is above the threshold.
+    """
     current = best = float(sum(1 for _, has_answer, *_ in items if not has_answer))
-    for score, has_answer, said_something, _ in sorted(items, key=lambda item: item[3]):
-        current += score if has_answer else -float(said_something)
+    for score, has_answer, wrote_answer, _ in sorted(items, key=lambda item: item[3]):
+        current += score if has_answer else -float(wrote_answer)
         best = max(best, current)
     return 100 * best / len(items)
 

@@ -1,4 +1,4 @@
-"""CommitmentBank's F1: the plain mean over its three classes."""
+"""Aggregation for CommitmentBank: F1 averaged over its three classes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from lm_eval.api.metrics import f1_score
 
 
 def mean_f1(items: Sequence[tuple[Any, Any]]) -> float:
+    """Returns the unweighted mean of the three classes' F1 over (gold, predicted) pairs."""
     by_class = [
         f1_score([(gold == label, predicted == label) for gold, predicted in items])
         for label in range(3)

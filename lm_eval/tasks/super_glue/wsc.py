@@ -1,4 +1,4 @@
-"""The Winograd Schema Challenge's question."""
+"""Prompt for the Winograd Schema Challenge."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from lm_eval.utils import general_detokenize
 
 
 def question(doc: dict[str, Any]) -> str:
-    """The passage with the pronoun between asterisks. Its place is given in words."""
+    """Returns the prompt: the passage with the pronoun between asterisks, and the question.
+
+    `span2_index` is the pronoun's position counted in words.
+    """
     text, pronoun, noun = doc["text"], doc["span2_text"], doc["span1_text"]
     before = " ".join(text.split()[: doc["span2_index"]])
     after = text[len(before) + len(pronoun) + 1 :]

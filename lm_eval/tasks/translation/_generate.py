@@ -1,4 +1,7 @@
-"""Write the translation tasks, one a direction. Run by `tools/generate_tasks.py`."""
+"""Generates the translation tasks' YAML files: two directions per language pair.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ LANGUAGES = {"ar": "Arabic", "de": "German", "en": "English", "fr": "French", "r
 
 
 class Pair(NamedTuple):
-    """A data set of one pair of languages."""
+    """The dataset of one pair of languages: task name prefix, hub path, configuration, tags."""
 
     name: str
     path: str
@@ -26,6 +29,7 @@ PAIRS = {
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {}
     for (one, other), pair in PAIRS.items():
         for source, target in ((one, other), (other, one)):
@@ -34,6 +38,7 @@ def files() -> dict[str, str]:
 
 
 def _member(pair: Pair, source: str, target: str) -> str:
+    """Returns the task file that translates from `source` to `target` (language codes)."""
     tags = "".join(f"  - {tag}\n" for tag in ("translation", *pair.tags))
     return (
         f"include: _translation.yaml\ntask: {pair.name}-{source}-{target}\ntag:\n{tags}"

@@ -1,4 +1,4 @@
-"""WebQuestions: every accepted answer is a choice, and all are right."""
+"""Choices for WebQuestions: the accepted answers, all of which are correct."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from typing import Any
 
 
 def accepted(doc: dict[str, Any]) -> list[str]:
-    """Without those that begin with another: a model that says them has said that one."""
+    """Returns the accepted answers, sorted.
+
+    An answer that begins with another accepted answer is left out: a model that generates it has
+    generated the shorter one, too.
+    """
     kept: list[str] = []
     for answer in sorted(doc["answers"]):
         if not kept or not answer.startswith(kept[-1]):
@@ -15,4 +19,5 @@ def accepted(doc: dict[str, Any]) -> list[str]:
 
 
 def all_right(doc: dict[str, Any]) -> list[int]:
+    """Returns the indices of all choices: each is correct."""
     return list(range(len(accepted(doc))))

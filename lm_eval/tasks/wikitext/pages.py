@@ -1,11 +1,11 @@
-"""Wikipedia pages as they were before WikiText took them apart."""
+"""Prompt text and scoring for WikiText: undoes the tokenization of the corpus."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-#: What the corpus wrote, and what stood there, in the order of repair.
+#: Replacements that undo the tokenization, applied in this order; `_BRACKETS` and `_LATE` follow.
 _EARLY = (
     ("s '", "s'"),
     *((f" @{mark}@ ", mark) for mark in "-,."),
@@ -27,8 +27,8 @@ _LATE = (
 )
 
 
-def joined(text: str) -> str:
-    """A text without the spaces that tokenisation put into it."""
+def detokenized(text: str) -> str:
+    """Returns `text` without the spaces and `@` marks that WikiText's tokenization added."""
     for apart, together in _EARLY:
         text = text.replace(apart, together)
     for inside, start, end in _BRACKETS:
@@ -38,7 +38,8 @@ def joined(text: str) -> str:
     return text
 
 
-def per_word_and_byte(text: str, loglikelihood: float) -> dict[str, tuple[float, int]]:
+def perplexity_items(text: str, loglikelihood: float) -> dict[str, tuple[float, int]]:
+    """Returns (log-likelihood, number of words or bytes of `text`) for each perplexity metric."""
     words, size = len(re.split(r"\s+", text)), len(text.encode())
     return {
         "word_perplexity": (loglikelihood, words),
@@ -48,9 +49,13 @@ def per_word_and_byte(text: str, loglikelihood: float) -> dict[str, tuple[float,
 
 
 def plain_text(doc: dict[str, Any]) -> str:
-    return joined(doc["page"])
+    """Returns the page without the marks of tokenization."""
+    return detokenized(doc["page"])
 
 
 def process_results(doc: dict[str, Any], results: list[float]) -> dict[str, tuple[float, int]]:
-    """Words and bytes are counted in the page as the corpus has it, so that models compare."""
-    return per_word_and_byte(doc["page"], results[0])
+    """Returns the items of the perplexity metrics.
+
+    Words and bytes are counted in the original page, so that models can be compared.
+    """
+    return perplexity_items(doc["page"], results[0])

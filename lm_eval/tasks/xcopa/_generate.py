@@ -1,8 +1,11 @@
-"""Write XCOPA's member files, one a language. Run by `tools/generate_tasks.py`."""
+"""Generates XCOPA's YAML files: one task per language, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
-#: What joins a premise to its cause and to its effect.
+#: Per language: the words for "because" and "therefore" that join a premise and a choice.
 CONNECTORS = {
     "et": ("sest", "seetõttu"),
     "ht": ("poukisa", "donk sa"),
@@ -19,6 +22,7 @@ CONNECTORS = {
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {f"{code}.yaml": _member(code, *words) for code, words in CONNECTORS.items()}
     members = "".join(f"  - xcopa_{code}\n" for code in CONNECTORS)
     made["xcopa.yaml"] = (
@@ -29,6 +33,7 @@ def files() -> dict[str, str]:
 
 
 def _member(code: str, because: str, therefore: str) -> str:
+    """Returns the task file of one language."""
     connector = f"{{{{'{because}' if question == 'cause' else '{therefore}'}}}}"
     return (
         f"include: _xcopa.yaml\ntask: xcopa_{code}\ndataset_name: {code}\n"

@@ -1,8 +1,11 @@
-"""Write XNLI's member files, one a language. Run by `tools/generate_tasks.py`."""
+"""Generates XNLI's YAML files: one task per language, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
-#: A tag question, and what says that the hypothesis follows, may follow, does not.
+#: Per language: a tag question, and its answers for entailment, neutral and contradiction.
 WORDS = {
     "ar": (", صحيح?", "نعم", "لذا", "رقم"),
     "bg": (", правилно?", "да", "така", "не"),
@@ -23,6 +26,7 @@ WORDS = {
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {f"{code}.yaml": _member(code, *words) for code, words in WORDS.items()}
     members = "".join(f"  - xnli_{code}\n" for code in WORDS)
     made["xnli.yaml"] = (
@@ -33,6 +37,7 @@ def files() -> dict[str, str]:
 
 
 def _member(code: str, tag: str, *answers: str) -> str:
+    """Returns the task file of one language; `tag` is the tag question."""
     choices = ", ".join(f"premise ~ '{tag} {answer}, ' ~ hypothesis" for answer in answers)
     return (
         f"include: _xnli.yaml\ntask: xnli_{code}\ndataset_name: {code}\n"

@@ -1,4 +1,7 @@
-"""Write XStoryCloze's member files, one a language. Run by `tools/generate_tasks.py`."""
+"""Generates XStoryCloze's YAML files: one task per language, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ LANGUAGES = ["ar", "en", "es", "eu", "hi", "id", "my", "ru", "sw", "te", "zh"]
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
         f"{code}.yaml": (
             f"include: _xstorycloze.yaml\ntask: xstorycloze_{code}\ndataset_name: {code}\n"

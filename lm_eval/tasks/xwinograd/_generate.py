@@ -1,4 +1,7 @@
-"""Write XWinograd's member files, one a language. Run by `tools/generate_tasks.py`."""
+"""Generates XWinograd's YAML files: one task per language, and their group.
+
+Run by `tools/generate_tasks.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ LANGUAGES = ["en", "fr", "jp", "pt", "ru", "zh"]
 
 
 def files() -> dict[str, str]:
+    """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
         f"{code}.yaml": (
             f"include: _xwinograd.yaml\ntask: xwinograd_{code}\ndataset_name: {code}\n"

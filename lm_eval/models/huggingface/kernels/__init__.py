@@ -1,11 +1,11 @@
-"""Optional GPU kernels: one pass over memory where torch makes several.
+"""Optional GPU kernels, each of which replaces several torch operations.
 
-Between its matrix products a model on a GPU only reads and writes memory, and each torch operation
-goes over all of it. These kernels are compiled by Triton, which comes with the CUDA builds of
-torch. Each is compared with torch before it is used.
+Between its matrix products, a model on a GPU is limited by memory bandwidth, and each torch
+operation reads and writes all of the data. These kernels pass over it once. They are compiled by
+Triton, which comes with the CUDA builds of torch. Each is compared with torch before it is used.
 
-The rest of the package uses the names below through `accelerated.py`, which has a plain alternative
-for each. This folder can be deleted: everything keeps working, slower.
+The rest of the package uses the names below through `accelerated.py`, which has a fallback for
+each. If this folder is deleted, everything still works, more slowly.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Attention over a packed prefix tree in one kernel.
+"""Attention over a packed prefix tree in one Triton kernel.
 
-General kernels need the keys of every sequence to be contiguous, and give each sequence and head a
-tile of 128 rows, of which a short answer fills a fifth. Here keys are read in place, and the query
-heads that share keys form one tile.
+General attention kernels need the keys of each sequence in contiguous memory, and they process each
+sequence and head in tiles of 128 rows, of which a short answer fills a fifth. This kernel reads the
+keys where they are, and puts all query heads that share a key head into one tile.
 
 Shapes: N queries, M keys, H query heads, K key heads, E width of a head.
 """
@@ -15,86 +15,98 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval.engine.plan import Batch, Ints, stretches
-from lm_eval.models.huggingface.attention import Form
+from lm_eval.engine.plan import Batch, Ints, concatenated_ranges
+from lm_eval.models.huggingface.attention import AttentionSettings
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
-from lm_eval.models.huggingface.packing import runs, send
+from lm_eval.models.huggingface.packing import chain_ranges, copy_to_device
 
-ROWS = 128
-"""Rows of a tile: queries times the heads that share a key head."""
-KEYS = 64
-"""Keys loaded at once."""
-WIDEST = 256
-WIDE = 128
-"""Heads wider than this have tiles of half the size, because shared memory is limited."""
-COLUMNS = 8
-BASE_2 = 1.4426950408889634
+TILE_ROWS = 128
+"""Rows of a tile: its queries times the number of query heads that share a key head."""
+KEYS_PER_STEP = 64
+"""Keys that the kernel loads at once."""
+MAX_HEAD_WIDTH = 256
+"""The kernel does not support wider heads."""
+MAX_FULL_TILE_WIDTH = 128
+"""Wider heads get tiles of half the size, because a GPU's shared memory is limited."""
+TILE_COLUMNS = 8
+"""Number of integers that describe a tile (see `make_tiles`)."""
+LOG2_E = 1.4426950408889634
 """Converts natural logarithms to base 2, for the hardware's exp2."""
 
 
 class Chains(NamedTuple):
-    """Runs of queries: each attends to the ancestors of its chain, and to its chain up to itself.
+    """The chains of queries of a tree, with the keys that each chain attends to.
 
-    The ancestors begin with contiguous keys, the stem, which is often long and all there is. The
-    rest is listed.
+    A chain is a range of nodes in which each node is the parent of the next. A query attends to the
+    ancestors of its chain's first query, and to its chain up to and including itself. The first
+    ancestors, the stem, have contiguous keys; often they are many, and there are no others. The
+    keys of the other ancestors are listed in `keys`.
     """
 
     first: Ints
-    """Each chain's first query."""
+    """The index of each chain's first query."""
     length: Ints
+    """The number of queries of each chain."""
     own: Ints
-    """The key of each chain's first query; those of the others follow."""
+    """The index of the key of each chain's first query. The keys of its other queries follow."""
     above: Ints
-    """How many ancestors its first query attends to."""
+    """The number of ancestors of each chain's first query."""
     stem: Ints
-    """How many of those are the stem."""
+    """The number of these ancestors that belong to the stem."""
     root: Ints
-    """The first key of the stem."""
+    """The index of the first key of each chain's stem."""
     listed: Ints
-    """Where the other keys begin in the list."""
+    """The index in `keys` at which the ancestors after the stem begin."""
     keys: Ints
-    """The list."""
+    """The indices of the keys of ancestors that do not belong to a stem."""
 
 
 class TreeAttention:
-    """Attention over one packed prefix tree by the kernel below."""
+    """Computes attention over one packed prefix tree with the kernel below."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        # By device, because a model may be spread over several.
+        # The tensors are stored per device, because a model may be spread over several.
         self._tiles: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
 
     def supports(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
-        """Whether heads of these shapes (…, H, N, E) can be attended over."""
-        fits: bool = q.shape[-1] == k.shape[-1] == v.shape[-1] <= WIDEST
-        return fits and q.shape[-3] // k.shape[-3] <= _rows(q.shape[-1])
+        """Returns whether the kernel supports heads of these shapes, (…, H, N, E)."""
+        fits: bool = q.shape[-1] == k.shape[-1] == v.shape[-1] <= MAX_HEAD_WIDTH
+        return fits and q.shape[-3] // k.shape[-3] <= _tile_rows(q.shape[-1])
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
-        """Returns mixed values (1, H, N, E) of queries (1, H, N, E) over keys (1, K, M, E)."""
-        queries = queries_in_a_tile(q.shape[1], k.shape[1], q.shape[-1])
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings) -> Tensor:
+        """Returns the attention output (1, H, N, E).
+
+        The queries `q` are (1, H, N, E), the keys `k` and values `v` (1, K, M, E).
+        """
+        queries = queries_per_tile(q.shape[1], k.shape[1], q.shape[-1])
         if (q.device, queries) not in self._tiles:
-            found = chains(self._batch)
-            sent = send(tile(found, queries), q.device), send(found.keys, q.device)
-            self._tiles[q.device, queries] = sent
+            chains = find_chains(self._batch)
+            self._tiles[q.device, queries] = (
+                copy_to_device(make_tiles(chains, queries), q.device),
+                copy_to_device(chains.keys, q.device),
+            )
         own, keys, values = (x[0].transpose(0, 1) for x in (q, k, v))
         tiles, listed = self._tiles[q.device, queries]
-        mixed = attend(own, keys, values, tiles, listed, form)
+        mixed = attend(own, keys, values, tiles, listed, settings)
         return mixed.transpose(0, 1)[None]
 
 
-def chains(batch: Batch) -> Chains:
-    """Returns the runs of a tree, each with the keys of its ancestors.
+def find_chains(batch: Batch) -> Chains:
+    """Returns the chains of a tree, with the keys of their ancestors.
 
-    Those begin with given nodes or with a run that hangs on nothing, which is the stem. Below it,
-    they are the first keys of an earlier run, so the list has those of every run that others hang
-    on.
+    The stem of a chain is the part of its ancestors that was computed with the previous batch or,
+    if there is none, that belongs to the chain at the root of its tree. Its other ancestors are the
+    first keys in the list of the chain that it is attached to. So `Chains.keys` has one list for
+    every chain that other chains are attached to.
     """
-    given = batch.given
-    first, last = runs(batch).T
+    given = batch.num_cached
+    first, last = chain_ranges(batch).T
     length = last - first
-    hook = batch.parent[first]
-    upper = np.searchsorted(first, hook, side="right") - 1  # -1: it hangs on a given node, or none
-    above = hook + 1
+    attached_to = batch.parent[first]
+    # The chain that contains the node; -1 if that was computed with the previous batch, or is none.
+    upper = np.searchsorted(first, attached_to, side="right") - 1
+    above = attached_to + 1
     stem = above.copy()
     root = np.zeros_like(above)
     levels = [np.flatnonzero(upper < 0)]
@@ -103,36 +115,39 @@ def chains(batch: Batch) -> Chains:
     while len(waiting):
         ready = known[upper[waiting]]
         level, waiting = waiting[ready], waiting[~ready]
-        over, down = upper[level], hook[level] - first[upper[level]] + 1
-        lone = above[over] == 0
+        over, down = upper[level], attached_to[level] - first[upper[level]] + 1
+        over_is_root = above[over] == 0
         above[level] = above[over] + down
-        stem[level] = np.where(lone, down, stem[over])
-        root[level] = np.where(lone, first[over], root[over])
+        stem[level] = np.where(over_is_root, down, stem[over])
+        root[level] = np.where(over_is_root, first[over], root[over])
         known[level] = True
         levels.append(level)
-    bears = np.zeros(len(first), dtype=bool)
-    bears[upper[upper >= 0]] = True
-    size = np.where(bears & (above > 0), above - stem + length, 0)
-    place = np.cumsum(size) - size
-    listed = np.where(upper < 0, 0, place[upper])
+    has_children = np.zeros(len(first), dtype=bool)
+    has_children[upper[upper >= 0]] = True
+    size = np.where(has_children & (above > 0), above - stem + length, 0)
+    start = np.cumsum(size) - size
+    listed = np.where(upper < 0, 0, start[upper])
     keys = np.zeros(int(size.sum()), dtype=np.int64)
     for level in levels:
-        run = level[size[level] > 0]
-        rest = above[run] - stem[run]
-        keys[stretches(place[run], rest)] = keys[stretches(listed[run], rest)]
-        keys[stretches(place[run] + rest, length[run])] = stretches(first[run], length[run])
+        chain = level[size[level] > 0]
+        rest = above[chain] - stem[chain]
+        inherited = keys[concatenated_ranges(listed[chain], rest)]
+        keys[concatenated_ranges(start[chain], rest)] = inherited
+        own = concatenated_ranges(first[chain], length[chain])
+        keys[concatenated_ranges(start[chain] + rest, length[chain])] = own
     return Chains(first - given, length, first, above, stem, root, listed, keys.astype(np.int32))
 
 
-def tile(chains: Chains, queries: int) -> Ints:
-    """Cuts chains into tiles of at most `queries` queries, each described by `COLUMNS` numbers.
+def make_tiles(chains: Chains, queries: int) -> Ints:
+    """Splits chains into tiles of at most `queries` queries; returns one row per tile.
 
-    These are the first query and how many there are, how many keys the first one sees, and of its
-    chain `above`, `stem`, `root`, `listed` and `own`.
+    Its `TILE_COLUMNS` numbers are the index of the first query, the number of queries, the number
+    of keys that the first query attends to, and the chain's `above`, `stem`, `root`, `listed` and
+    `own`.
     """
     count = -(-chains.length // queries)
     chain = np.repeat(np.arange(len(count)), count)
-    begin = stretches(np.zeros_like(count), count) * queries
+    begin = concatenated_ranges(np.zeros_like(count), count) * queries
     tiles = [
         chains.first[chain] + begin,
         np.minimum(queries, chains.length[chain] - begin),
@@ -143,29 +158,43 @@ def tile(chains: Chains, queries: int) -> Ints:
     return np.stack(tiles, axis=1).astype(np.int32)
 
 
-def queries_in_a_tile(heads: int, key_heads: int, width: int) -> int:
-    return max(1, _rows(width) // (heads // key_heads))
+def queries_per_tile(heads: int, key_heads: int, width: int) -> int:
+    """Returns how many queries fit into a tile, for this many heads of this width."""
+    return max(1, _tile_rows(width) // (heads // key_heads))
 
 
-def _rows(width: int) -> int:
-    return ROWS if width <= WIDE else ROWS // 2
+def _tile_rows(width: int) -> int:
+    return TILE_ROWS if width <= MAX_FULL_TILE_WIDTH else TILE_ROWS // 2
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, keys: Tensor, form: Form) -> Tensor:
-    """Returns mixed values (N, H, E) of queries (N, H, E) over keys and values (M, K, E)."""
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, tiles: Tensor, keys: Tensor, settings: AttentionSettings
+) -> Tensor:
+    """Runs the kernel; returns the attention output (N, H, E).
+
+    Args:
+        q: the queries (N, H, E).
+        k: the keys (M, K, E).
+        v: the values (M, K, E).
+        tiles: the tiles that `make_tiles` returns.
+        keys: the list of key indices `Chains.keys`.
+        settings: the layer's attention settings.
+    """
     heads, width = k.shape[1:]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    scale, cap = form.scale_of(q), form.softcap
+    scale, cap = settings.scale_of(q), settings.softcap
+    keys_per_step = KEYS_PER_STEP if width <= MAX_FULL_TILE_WIDTH else KEYS_PER_STEP // 2
     with torch.cuda.device(q.device):
         _attend[(len(tiles), heads)](
-            q, k, v, out, tiles, keys, form.sinks,
-            scale * BASE_2 if cap is None else scale / cap, (cap or 0.0) * BASE_2, form.window or 0,
+            q, k, v, out, tiles, keys, settings.sinks,
+            scale * LOG2_E if cap is None else scale / cap, (cap or 0.0) * LOG2_E,
+            settings.window or 0,
             q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
             out.stride(0), out.stride(1),
             group=q.shape[1] // heads, width=width, block=max(16, triton.next_power_of_2(width)),
-            rows=_rows(width), at_once=KEYS if width <= WIDE else KEYS // 2, columns=COLUMNS,
-            windowed=form.window is not None, capped=cap is not None,
-            sinking=form.sinks is not None, base_2=BASE_2, num_warps=8, num_stages=2,
+            rows=_tile_rows(width), keys_per_step=keys_per_step, columns=TILE_COLUMNS,
+            has_window=settings.window is not None, has_softcap=cap is not None,
+            has_sinks=settings.sinks is not None, log2_e=LOG2_E, num_warps=8, num_stages=2,
         )  # fmt: skip
     return out
 
@@ -177,10 +206,15 @@ if triton is not None:
         q, k, v, out, tiles, keys, sinks, scale, cap, window,
         q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
         group: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
-        rows: tl.constexpr, at_once: tl.constexpr, columns: tl.constexpr, windowed: tl.constexpr,
-        capped: tl.constexpr, sinking: tl.constexpr, base_2: tl.constexpr,
+        rows: tl.constexpr, keys_per_step: tl.constexpr, columns: tl.constexpr,
+        has_window: tl.constexpr, has_softcap: tl.constexpr, has_sinks: tl.constexpr,
+        log2_e: tl.constexpr,
     ):  # fmt: skip
-        """One program per tile and key head; the softmax is updated block by block of keys."""
+        """Computes the attention of one tile for one key head and the query heads that share it.
+
+        The keys are processed in blocks of `keys_per_step`; the softmax is updated after each
+        (online softmax).
+        """
         tile, head = tl.program_id(0), tl.program_id(1)
         tiles += tile * columns
         first = tl.load(tiles).to(tl.int64)
@@ -196,46 +230,48 @@ if triton is not None:
         column = tl.arange(0, block)
         inside = (query < count)[:, None] & (column < width)[None, :]
         own = ((first + query) * q_row + (head * group + row % group) * q_head)[:, None]
-        asked = tl.load(q + own + column[None, :], mask=inside, other=0.0)
+        query_block = tl.load(q + own + column[None, :], mask=inside, other=0.0)
         limit = seen + query
         last = seen + count - 1
-        top = tl.full((rows,), float("-inf"), tl.float32)
+        highest = tl.full((rows,), float("-inf"), tl.float32)
         total = tl.zeros((rows,), tl.float32)
-        if sinking:
-            top = tl.load(sinks + head * group + row % group).to(tl.float32) * base_2
+        if has_sinks:
+            highest = tl.load(sinks + head * group + row % group).to(tl.float32) * log2_e
             total += 1.0
         mixed = tl.zeros((rows, block), tl.float32)
         begin = 0
-        if windowed:
-            begin = tl.maximum(0, seen - window) // at_once * at_once
-        for at in range(begin, last, at_once):
-            place = at + tl.arange(0, at_once)
-            apart = (place >= stem) & (place < above)
-            key = tl.load(keys + listed + place, mask=apart, other=0)
-            near = tl.where(place < stem, root + place, start + place)
-            key = tl.where(apart, key, near).to(tl.int64)
-            there = (place < last)[:, None] & (column < width)[None, :]
-            shown = tl.load(
-                k + (key * k_row + head * k_head)[:, None] + column[None, :], mask=there, other=0.0
+        if has_window:
+            begin = tl.maximum(0, seen - window) // keys_per_step * keys_per_step
+        for at in range(begin, last, keys_per_step):
+            place = at + tl.arange(0, keys_per_step)
+            is_listed = (place >= stem) & (place < above)
+            key = tl.load(keys + listed + place, mask=is_listed, other=0)
+            contiguous = tl.where(place < stem, root + place, start + place)
+            key = tl.where(is_listed, key, contiguous).to(tl.int64)
+            valid = (place < last)[:, None] & (column < width)[None, :]
+            key_block = tl.load(
+                k + (key * k_row + head * k_head)[:, None] + column[None, :], mask=valid, other=0.0
             )
-            likeness = tl.dot(asked, tl.trans(shown), input_precision="ieee") * scale
-            if capped:
-                likeness = cap - 2.0 * cap / (1.0 + tl.exp(2.0 * likeness))  # tanh
+            scores = tl.dot(query_block, tl.trans(key_block), input_precision="ieee") * scale
+            if has_softcap:
+                scores = cap - 2.0 * cap / (1.0 + tl.exp(2.0 * scores))  # tanh
             visible = place[None, :] < limit[:, None]
-            if windowed:
+            if has_window:
                 visible = visible & (place[None, :] >= limit[:, None] - window)
-            likeness = tl.where(visible, likeness, float("-inf"))
-            highest = tl.maximum(top, tl.max(likeness, 1))
-            base = tl.where(highest == float("-inf"), 0.0, highest)
-            share = tl.exp2(likeness - base[:, None])
-            before = tl.exp2(top - base)
-            total = total * before + tl.sum(share, 1)
-            value = tl.load(
-                v + (key * v_row + head * v_head)[:, None] + column[None, :], mask=there, other=0.0
+            scores = tl.where(visible, scores, float("-inf"))
+            new_highest = tl.maximum(highest, tl.max(scores, 1))
+            base = tl.where(new_highest == float("-inf"), 0.0, new_highest)
+            weights = tl.exp2(scores - base[:, None])
+            correction = tl.exp2(highest - base)
+            total = total * correction + tl.sum(weights, 1)
+            value_block = tl.load(
+                v + (key * v_row + head * v_head)[:, None] + column[None, :], mask=valid, other=0.0
             )
-            mixed = mixed * before[:, None]
-            mixed = tl.dot(share.to(value.dtype), value, mixed, input_precision="ieee")
-            top = highest
+            mixed = mixed * correction[:, None]
+            mixed = tl.dot(
+                weights.to(value_block.dtype), value_block, mixed, input_precision="ieee"
+            )
+            highest = new_highest
         mixed = mixed / total[:, None]
         target = ((first + query) * out_row + (head * group + row % group) * out_head)[:, None]
-        tl.store(out + target + column[None, :], mixed.to(asked.dtype), mask=inside)
+        tl.store(out + target + column[None, :], mixed.to(query_block.dtype), mask=inside)

@@ -1,7 +1,7 @@
-"""Triton, where it is useful: elsewhere `triton` is None and no kernel is defined.
+"""Imports Triton if it can be used; otherwise `triton` is None and no kernel is defined.
 
-Without a GPU, importing it would only take some hundred megabytes of memory; its interpreter is for
-tests.
+Without a GPU Triton is not imported: it would take several hundred MB for nothing. Triton's
+interpreter, which needs no GPU, is for tests (TRITON_INTERPRET=1).
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ __all__ = ["can_compile", "tl", "triton"]
 
 
 def can_compile() -> bool:
-    """Whether kernels can be compiled here."""
+    """Returns whether Triton was imported, so that kernels can be compiled on this machine."""
     return triton is not None

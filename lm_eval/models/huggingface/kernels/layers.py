@@ -1,7 +1,8 @@
-"""The small operations between a layer's matrix products, one kernel each.
+"""The small operations between a layer's matrix products, with one kernel for each.
 
 Models compose them of single torch operations, each of which reads and writes all hidden states:
-six for a normalisation, ten for a rotation. The kernels round numbers where those operations do.
+six for an RMS norm, ten for rotary embeddings. The kernels round numbers at the same places as
+these operations.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from torch import Tensor
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
 
 GATE_BLOCK = 2048
+"""Number of elements that one program of the gated activation computes."""
 NORM_BLOCK = 1024
-"""Minimum of numbers that one program normalises; it takes several rows if they are short."""
+"""Minimum number of elements that one program normalizes: several rows if they are short."""
 
 
-def normalise(x: Tensor, weight: Tensor, epsilon: float, *, from_one: bool) -> Tensor:
-    """Returns rows divided by their root mean square, times the weight.
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float, *, weight_plus_one: bool) -> Tensor:
+    """Returns each row (last dimension) of `x` divided by its root mean square, times the weight.
 
-    With `from_one` the factor is 1 + weight, and the product is rounded once (Gemma); otherwise
-    rows are rounded before the multiplication (Llama).
+    `epsilon` is added to the mean square. With `weight_plus_one` the factor is 1 + weight, and only
+    the product is rounded (Gemma). Otherwise rows are rounded before the multiplication (Llama).
     """
     rows = x.reshape(-1, x.shape[-1])
     out = torch.empty_like(rows)
@@ -28,48 +30,54 @@ def normalise(x: Tensor, weight: Tensor, epsilon: float, *, from_one: bool) -> T
     block = triton.next_power_of_2(width)
     at_once = max(1, NORM_BLOCK // block)
     with torch.cuda.device(x.device):
-        _normalise[(triton.cdiv(len(rows), at_once),)](
-            rows, weight, out, len(rows), width, epsilon, at_once, block, from_one,
+        _rms_norm[(triton.cdiv(len(rows), at_once),)](
+            rows, weight, out, len(rows), width, epsilon, at_once, block, weight_plus_one,
             num_warps=min(16, max(4, at_once * block // 512)),
         )  # fmt: skip
     return out.view(x.shape)
 
 
-def gate(x: Tensor, other: Tensor, activation: str) -> Tensor:
-    """Returns `activation(x) * other`, for "silu" and "gelu_tanh"."""
+def gated_activation(x: Tensor, other: Tensor, activation: str) -> Tensor:
+    """Returns `activation(x) * other`; `activation` is "silu" or "gelu_tanh"."""
     x, other = x.contiguous(), other.contiguous()
     out = torch.empty_like(x)
     with torch.cuda.device(x.device):
-        _gate[(triton.cdiv(x.numel(), GATE_BLOCK),)](
+        _gated_activation[(triton.cdiv(x.numel(), GATE_BLOCK),)](
             x, other, out, x.numel(), GATE_BLOCK, activation == "silu", num_warps=8
         )
     return out
 
 
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotates heads (B, H, N, E) by angles (B, N, E): `x * cosine + half_turned(x) * sine`."""
+def apply_rotary(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Returns heads `x` (B, H, N, E) with rotary position embeddings applied.
+
+    `cosine` and `sine` are (B, N, E), or (1, N, E) for all sequences. The result is `x * cosine +
+    rotate_half(x) * sine`, where `rotate_half` puts the negated second half of each head before the
+    first.
+    """
     out = torch.empty_like(x)
     batch, heads, count, width = x.shape
     with torch.cuda.device(x.device):
-        _rotate[(batch * count,)](
+        _apply_rotary[(batch * count,)](
             x, cosine, sine, out, count, heads,
             x.stride(0), x.stride(1), x.stride(2),
             out.stride(0), out.stride(1), out.stride(2),
             cosine.stride(0) if cosine.shape[0] > 1 else 0, cosine.stride(1),
             width // 2, triton.next_power_of_2(heads), triton.next_power_of_2(width // 2),
-            num_warps=4, enable_fp_fusion=False,  # rounding in between, as single operations do
+            num_warps=4, enable_fp_fusion=False,  # rounds after each operation, as torch does
         )  # fmt: skip
     return out
 
 
 if triton is not None:
-    # Numbers of rows change from batch to batch, and must not each be compiled for. A gate's count
-    # must: only where it is known to be even are numbers read several at a time.
+    # The number of rows changes from batch to batch, and the kernels must not be compiled anew for
+    # each. But `_gated_activation` is compiled for properties of its count: only if the compiler
+    # knows that it is divisible can it load several elements at once.
 
     @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
-    def _normalise(  # type: ignore[no-untyped-def]
+    def _rms_norm(  # type: ignore[no-untyped-def]
         x, weight, out, rows, width, epsilon,
-        at_once: tl.constexpr, block: tl.constexpr, from_one: tl.constexpr,
+        at_once: tl.constexpr, block: tl.constexpr, weight_plus_one: tl.constexpr,
     ):  # fmt: skip
         row = (tl.program_id(0).to(tl.int64) * at_once + tl.arange(0, at_once))[:, None]
         column = tl.arange(0, block)[None, :]
@@ -79,14 +87,14 @@ if triton is not None:
         mean = tl.sum(value * value, 1)[:, None] / width
         value = value * tl.rsqrt(mean + epsilon)
         scale = tl.load(weight + column, mask=column < width, other=0.0)
-        if from_one:
+        if weight_plus_one:
             value = value * (1.0 + scale.to(tl.float32))
         else:
             value = value.to(raw.dtype).to(tl.float32) * scale.to(tl.float32)
         tl.store(out + row * width + column, value.to(raw.dtype), mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _gate(x, other, out, count, block: tl.constexpr, silu: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _gated_activation(x, other, out, count, block: tl.constexpr, silu: tl.constexpr):  # type: ignore[no-untyped-def]
         place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         inside = place < count
         raw = tl.load(x + place, mask=inside, other=0.0)
@@ -101,12 +109,12 @@ if triton is not None:
         tl.store(out + place, value.to(raw.dtype), mask=inside)
 
     @triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
-    def _rotate(  # type: ignore[no-untyped-def]
+    def _apply_rotary(  # type: ignore[no-untyped-def]
         x, cosine, sine, out, count, heads,
         x_batch, x_head, x_row, out_batch, out_head, out_row, angle_batch, angle_row,
         half: tl.constexpr, most_heads: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
-        """One program per token: all its heads, the two halves of each side by side."""
+        """Rotates all heads of one token; the two halves of each head are loaded side by side."""
         token = tl.program_id(0).to(tl.int64)
         batch, row = token // count, token % count
         head = tl.arange(0, most_heads)[:, None]

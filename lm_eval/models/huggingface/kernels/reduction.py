@@ -1,6 +1,6 @@
-"""Reduces next-token scores in one pass, where torch makes several.
+"""A kernel that reduces next-token logits in one pass, where torch makes several.
 
-With a vocabulary of a hundred thousand tokens, the scores of one batch take gigabytes.
+With a vocabulary of a hundred thousand tokens, the logits of one batch take gigabytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK = 4096
 
 
 def reduce_by_triton(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns what `reduce_by_torch` does, by the kernel below."""
+    """Returns the log-sum-exp and the argmax of each row, like `reduce_by_torch`, by our kernel."""
     logits = logits.contiguous()
     total = torch.empty(len(logits), device=logits.device, dtype=torch.float32)
     best = torch.empty(len(logits), device=logits.device, dtype=torch.int64)
@@ -31,7 +31,10 @@ def reduce_by_triton(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def triton_works() -> bool:
-    """Whether the kernel compiles on this machine and agrees with torch on a trial."""
+    """Returns whether the kernel compiles on this machine and agrees with torch.
+
+    It is tried once per process. If it fails or disagrees, a warning is logged.
+    """
     if triton is None:
         return False
     try:
@@ -40,19 +43,25 @@ def triton_works() -> bool:
         expected_total, expected_best = reduce_by_torch(trial)
     except Exception as error:  # compiler and driver errors share no base class
         logger.warning(
-            "The Triton kernel for next-token scores is not used: %s: %s",
+            "The Triton kernel for next-token logits failed; torch is used instead: %s: %s",
             type(error).__name__,
             error,
         )
         return False
     agrees = torch.allclose(total, expected_total, atol=1e-4) and torch.equal(best, expected_best)
     if not agrees:
-        logger.warning("The Triton kernel for next-token scores is not used: it differs from torch")
+        logger.warning(
+            "The Triton kernel for next-token logits gives other results than torch; torch is used "
+            "instead."
+        )
     return bool(agrees)
 
 
 def can_reduce(logits: Tensor) -> bool:
-    """Whether `reduce_by_triton` can take these scores here."""
+    """Returns whether `reduce_by_triton` supports these logits on this machine.
+
+    They must be on a CUDA device and not in float64, and the kernel must work (`triton_works`).
+    """
     return bool(logits.is_cuda and logits.dtype != torch.float64 and triton_works())
 
 
@@ -60,7 +69,7 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _reduce(scores, total, best, width, block: tl.constexpr):  # type: ignore[no-untyped-def]
-        """One program per row: running maximum, its first place, running sum of exponentials."""
+        """Reduces one row: running maximum, its first index, and running sum of exponentials."""
         row = tl.program_id(0).to(tl.int64)
         column = tl.arange(0, block)
         top = tl.full((), float("-inf"), tl.float32)

@@ -1,4 +1,4 @@
-"""Find a BBH answer in free text: a letter or the choice's words, a number, words in order."""
+"""Filters that extract a BBH answer from free text: an option letter, a number, a sorted list …"""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Answers = list[list[Any]]
 
 
 def _pick(pattern: re.Pattern[str], text: str, number: int) -> str:
-    """The `number`-th match, of several groups the first that holds anything; or nothing."""
+    """Returns match `number` of `pattern` in `text` (-1 is the last), or "" without a match.
+
+    If the pattern has several groups, the first non-empty group is returned.
+    """
     matches = pattern.findall(text)
     if not matches:
         return ""
@@ -25,8 +28,11 @@ def _pick(pattern: re.Pattern[str], text: str, number: int) -> str:
     return str(found).strip()
 
 
-class _Loose(RegexFilter):
-    """A pattern looked for in text whose case or punctuation may be left out of account."""
+class _AnswerFilter(RegexFilter):
+    """Base of the filters below: a regex filter that can ignore case and punctuation.
+
+    Subclasses implement `answer_in`. Responses in which it finds nothing become `fallback`.
+    """
 
     def __init__(
         self,
@@ -40,7 +46,8 @@ class _Loose(RegexFilter):
         self.ignore_case = ignore_case
         self.ignore_punctuation = ignore_punctuation
 
-    def plain(self, text: str) -> str:
+    def normalized(self, text: str) -> str:
+        """Returns `text` without the case and punctuation that this filter ignores."""
         if self.ignore_case:
             text = text.lower()
         if self.ignore_punctuation:
@@ -57,22 +64,27 @@ class _Loose(RegexFilter):
         ]
 
     def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
+        """Returns the answer found in one response of the model, or "" if there is none."""
         raise NotImplementedError
 
 
-class Letter(_Loose):
-    """`(B)`; failing that the words of choice B, or a `: B`."""
+class Letter(_AnswerFilter):
+    """Extracts the chosen option of a lettered question, as `(B)`.
+
+    Looks for the regular expression, then for the text of an option (longest first), then for a
+    letter after a colon (`: B`).
+    """
 
     _OPTION = re.compile(r"\([A-Z]\)([^\n^(]*)")
 
     def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
-        options = [self.plain(text.strip()) for text in self._OPTION.findall(doc["input"])]
+        options = [self.normalized(text.strip()) for text in self._OPTION.findall(doc["input"])]
         lettered = zip(options, string.ascii_uppercase, strict=False)
         labels = {text: f"({label})" for text, label in lettered}
         longest_first = sorted(map(re.escape, options), key=len, reverse=True)
         found = self.pick(self.regex, answer)
         if not found:
-            words = self.pick(re.compile("|".join(longest_first)), self.plain(answer))
+            words = self.pick(re.compile("|".join(longest_first)), self.normalized(answer))
             found = labels.get(words, words)
         if not found:
             letters = "|".join(string.ascii_uppercase[: len(options)])
@@ -81,18 +93,22 @@ class Letter(_Loose):
         return found
 
 
-class Mapped(_Loose):
-    """What the first pattern that fits stands for."""
+class Mapped(_AnswerFilter):
+    """Extracts a phrase and maps it to a canonical value, such as "not plausible" to "no".
+
+    `regex_pattern_to_value` maps regular expressions to values. The value is that of the first
+    expression that matches the extracted phrase.
+    """
 
     def __init__(self, regex_pattern_to_value: Mapping[str, str], **settings: Any) -> None:
         super().__init__("|".join(regex_pattern_to_value), **settings)
         self._values = {re.compile(p): value for p, value in regex_pattern_to_value.items()}
 
     def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
-        said = self.pick(self.regex, self.plain(answer))
-        if not said:
+        phrase = self.pick(self.regex, self.normalized(answer))
+        if not phrase:
             return ""
-        values = (v for pattern, v in self._values.items() if self.pick(pattern, said))
+        values = (v for pattern, v in self._values.items() if self.pick(pattern, phrase))
         return next(values, "")
 
 
@@ -128,13 +144,14 @@ _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10
 
 
 def _number_words(stem_ending: str, eight_ending: str) -> str:
+    """Returns a pattern for one number word; the arguments are the allowed endings of stems."""
     return (
         rf"zero|one|two|three|four|five|(?:twen|thir|for|fif|six|seven|nine)(?:{stem_ending})"
         rf"|eight(?:{eight_ending})|ten|eleven|twelve|fourteen|hundred|thousand|(?:m|b|tr)illion"
     )
 
 
-#: The published pattern, in which six, seven and nine only count inside a longer number.
+#: The published harness's pattern. It finds six, seven and nine only inside longer numbers.
 _IN_WORDS = re.compile(
     rf"((?:(?:{_number_words('teen|ty', '|een|y')})"
     rf"(?:{_number_words('|teen|ty', 'een|y')}|[^\S\r\n]|,|and|&)+)?"
@@ -143,7 +160,7 @@ _IN_WORDS = re.compile(
 
 
 def number_of(words: Iterable[str]) -> int:
-    """`two hundred and five` is 205."""
+    """Returns the value of an English number given as words: "two hundred and five" is 205."""
     total = current = 0
     for word in words:
         if word in _SCALES:
@@ -155,8 +172,8 @@ def number_of(words: Iterable[str]) -> int:
     return total + current
 
 
-class Number(_Loose):
-    """Digits; failing that, a number in English words."""
+class Number(_AnswerFilter):
+    """Extracts a number: the match of the regular expression, else a number in English words."""
 
     def answer_in(self, answer: str, doc: Mapping[str, Any]) -> str:
         found = self.pick(self.regex, answer)
@@ -167,7 +184,11 @@ class Number(_Loose):
 
 
 class SortedWords(Filter):
-    """The words of the list, each where it was last said."""
+    """Extracts a sorted word list from a response to the word-sorting task.
+
+    The result is the words of the question's list in the order of their last occurrences in the
+    response, joined by spaces. Words that do not occur are left out.
+    """
 
     def apply(self, resps: Any, docs: Any) -> Answers:
         return [
@@ -178,5 +199,5 @@ class SortedWords(Filter):
     @staticmethod
     def _ordered(answer: str, question: str) -> str:
         words = question.split("List:")[1].split()
-        said = re.findall("|".join(rf"\b{word}\b" for word in words), answer)
-        return " ".join(reversed(dict.fromkeys(reversed(said))))
+        found = re.findall("|".join(rf"\b{word}\b" for word in words), answer)
+        return " ".join(reversed(dict.fromkeys(reversed(found))))

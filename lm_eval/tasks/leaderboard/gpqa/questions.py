@@ -1,4 +1,4 @@
-"""GPQA's four answers in an order drawn by lot, the same in every run."""
+"""Shuffles GPQA's four answers, in the same order in every run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ ANSWERS = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Co
 
 
 def shuffled(dataset: Any) -> Any:
-    """Drawn with a seed of its own: other tasks of a run do not change the order."""
-    lots = random.Random(0)
+    """Returns documents with shuffled choices, `choice1` to `choice4`, and `answer` as "(B)".
 
-    def lay_out(doc: dict[str, Any]) -> dict[str, Any]:
+    The shuffle has its own seed, so that other tasks of a run do not change the order.
+    """
+    rng = random.Random(0)
+
+    def shuffle_choices(doc: dict[str, Any]) -> dict[str, Any]:
         choices = [" " if doc[name] is None else clean(doc[name]) for name in ANSWERS]
         right = choices[-1]
-        lots.shuffle(choices)
+        rng.shuffle(choices)
         named = {f"choice{number}": text for number, text in enumerate(choices, start=1)}
         return {**named, "answer": f"({'ABCD'[choices.index(right)]})"}
 
-    return dataset.map(lay_out)
+    return dataset.map(shuffle_choices)

@@ -1,4 +1,7 @@
-"""MATH as the leaderboard scored it. Its numbers are history: these rules do not change."""
+"""MATH scored as on the Open LLM Leaderboard v2.
+
+Do not change these rules: scores that were published by them must stay comparable.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,52 @@ import re
 from typing import Any
 
 import lm_eval.tasks.minerva_math.answers as minerva
-from lm_eval.tasks.hendrycks_math.answers import boxed
+from lm_eval.tasks.hendrycks_math.answers import last_boxed
 
 
 def hard_ones(dataset: Any) -> Any:
+    """Returns the problems of the highest difficulty, level 5."""
     return dataset.filter(lambda doc: doc["level"] == "Level 5")
 
 
 def gold_answer(doc: dict[str, Any]) -> str:
-    """Of an example the whole solution, of a question the answer."""
-    return str(doc["solution"]) if "few_shot" in doc else boxed(doc["solution"]) or ""
+    """Returns the whole solution for a few-shot example, else the content of its last box."""
+    return str(doc["solution"]) if "few_shot" in doc else last_boxed(doc["solution"]) or ""
 
 
-def normalise(answer: str) -> str:
-    """Minerva's rules before their repair: words go wherever they occur, even inside commands."""
+def normalize(answer: str) -> str:
+    """Normalizes an answer by an older version of `minerva_math`'s rules, which had a mistake.
+
+    Units are removed wherever they occur, even inside LaTeX commands: `ft` inside `left`.
+    """
     answer = answer.split("=")[-1]
-    for before, after in minerva.SUBSTITUTED:
+    for before, after in minerva.SUBSTITUTIONS:
         answer = answer.replace(before, after)
     for part in minerva.REMOVED:
         answer = answer.replace(part, "")
-    for pattern, into in minerva.REWRITTEN:
+    for pattern, into in minerva.REGEX_SUBSTITUTIONS:
         if "sqrt" not in pattern.pattern:
             answer = pattern.sub(into, answer)
     answer = re.sub(r"(sqrt)([^{])", r"sqrt{\2}", answer).replace("$", "")
     return answer.replace(",", "") if answer.replace(",", "").isdigit() else answer
 
 
-def _as_minerva_did(answer: str, gold: str) -> int:
-    said = minerva.final_answer(answer)
-    if said == minerva.NO_ANSWER:
+def _minerva_match(answer: str, gold: str) -> int:
+    """Returns 1 if the final answer of the response equals `gold` by Minerva's rules, else 0."""
+    found = minerva.final_answer(answer)
+    if found == minerva.NO_ANSWER:
         return 0
-    first, second = normalise(said), normalise(gold)
-    return int(first.strip() == second.strip() or minerva.equal(first, second, patience=1))
+    first, second = normalize(found), normalize(gold)
+    return int(first.strip() == second.strip() or minerva.symbolically_equal(first, second, 1))
 
 
 def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
+    """Returns `exact_match` (by math-verify) and `exact_match_original` (by Minerva's rules)."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     answer = results[0]
     gold = parse(doc["solution"], extraction_config=[LatexExtractionConfig()])
     return {
         "exact_match": int(verify(gold, parse(answer))),
-        "exact_match_original": _as_minerva_did(answer, gold_answer(doc)),
+        "exact_match_original": _minerva_match(answer, gold_answer(doc)),
     }

@@ -1,4 +1,4 @@
-"""MuSR's question: a long story, and numbered choices, kept as the text of a Python list."""
+"""Prompt for MuSR, whose dataset has the choices as the text of a Python list."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 
 def question(doc: dict[str, Any]) -> str:
+    """Returns the prompt: the story, the question and the numbered choices."""
     choices = ast.literal_eval(doc["choices"])
     listed = "".join(f"{number} - {choice}\n" for number, choice in enumerate(choices, start=1))
     return f"{doc['narrative']}\n\n{doc['question']}\n\n{listed}\nAnswer:"

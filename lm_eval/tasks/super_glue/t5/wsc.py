@@ -1,4 +1,4 @@
-"""T5's way with the Winograd Schema Challenge: name what the marked pronoun stands for."""
+"""T5's version of the Winograd Schema Challenge: generate what the marked pronoun refers to."""
 
 from __future__ import annotations
 
@@ -32,26 +32,33 @@ _DETERMINERS = frozenset(
 
 
 def question(doc: dict[str, Any]) -> str:
-    """The pronoun between asterisks. In one text it stands a word further than is said; in
-    another, punctuation is stuck to it."""
+    """Returns the prompt: the text with the pronoun between asterisks.
+
+    Two documents are irregular: in one, the pronoun is one word after `span2_index`; in the other,
+    punctuation is attached to it.
+    """
     words, place, pronoun = doc["text"].split(" "), doc["span2_index"], doc["span2_text"]
     if words[place] != pronoun and words[place + 1] == pronoun:
         place += 1
-    stuck = words[place][len(pronoun) :]
-    words[place] = f"*{pronoun}* {stuck}" if stuck else f"*{pronoun}*"
+    attached = words[place][len(pronoun) :]
+    words[place] = f"*{pronoun}* {attached}" if attached else f"*{pronoun}*"
     text = " ".join(words)
-    return "wsc: " + (text.rstrip() if stuck else text)
+    return "wsc: " + (text.rstrip() if attached else text)
 
 
-def _bare(text: str) -> str:
-    """Small letters, and no determiners."""
+def _normalized(text: str) -> str:
+    """Returns `text` in lower case without determiners."""
     return " ".join(word for word in text.strip().lower().split(" ") if word not in _DETERMINERS)
 
 
 def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
-    """The model says yes by naming the noun, in more or fewer words; no by anything else."""
-    answer, noun = _bare(results[0]), _bare(doc["span1_text"])
-    said, meant = set(answer.split(" ")), set(noun.split(" "))
-    same_case = ("'" in answer) == ("'" in noun)  # Bob's hat is not Bob
-    refers = same_case and (said <= meant or meant <= said)
+    """Returns `accuracy`: 1.0 if the prediction equals the label.
+
+    The prediction is True if the response names the noun, with more or fewer words: the words of
+    one must contain those of the other.
+    """
+    answer, noun = _normalized(results[0]), _normalized(doc["span1_text"])
+    given, expected = set(answer.split(" ")), set(noun.split(" "))
+    same_case = ("'" in answer) == ("'" in noun)  # "Bob's hat" does not name "Bob"
+    refers = same_case and (given <= expected or expected <= given)
     return {"accuracy": float(refers == bool(doc["label"]))}

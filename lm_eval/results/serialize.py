@@ -1,4 +1,4 @@
-"""Convert what tasks, models and metrics return to plain JSON data, and hash it."""
+"""Converts values that tasks, models and metrics return to plain JSON data, and hashes them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import Any
 
 import numpy as np
 
-#: Constants that Python's `json` adds to the standard. NaN is always this one object: containers
-#: compare their items by identity first, so results that hold it are still equal to themselves.
+#: Constants that Python's `json` reads in addition to the standard. NaN is always the same object:
+#: lists and dictionaries compare items by identity first, so that results with NaN are equal to
+#: themselves.
 _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def loads(text: str) -> Any:
-    """Returns the data of a JSON text, in which every NaN is the object `math.nan`."""
+    """Returns the value of a JSON string, like `json.loads`; every NaN is the object `math.nan`."""
     return json.loads(text, parse_constant=_CONSTANTS.__getitem__)
 
 
-def plain(value: Any) -> Any:
-    """Returns `value` as a JSON file gives it back: dictionaries with text keys, lists, text,
-    numbers, booleans, None.
+def to_json_data(value: Any) -> Any:
+    """Returns `value` as it would be read back from a JSON file.
+
+    The result consists of dictionaries with string keys, lists, strings, numbers (also NaN and
+    infinities), booleans and None. `handle_non_serializable` converts other objects.
     """
     try:
         text = json.dumps(value, default=handle_non_serializable)
@@ -31,7 +34,10 @@ def plain(value: Any) -> Any:
 
 
 def _with_json_keys(value: Any) -> Any:
-    """Returns a copy in which every key that JSON does not accept is replaced by its text."""
+    """Returns a copy in which every dictionary key that JSON does not accept is a string.
+
+    Nested dictionaries, lists and tuples are copied too; tuples become lists.
+    """
     if isinstance(value, dict):
         return {
             key if key is None or isinstance(key, (str, int, float)) else str(key): (
@@ -43,7 +49,10 @@ def _with_json_keys(value: Any) -> Any:
 
 
 def handle_non_serializable(o: Any) -> Any:
-    """Fallback for `json.dumps(default=)`: numpy numbers as numbers, sets as lists, else text."""
+    """Converts an object for `json.dumps(default=handle_non_serializable)`.
+
+    Returns numpy scalars as Python numbers, sets as lists, and everything else as a string.
+    """
     if isinstance(o, np.bool_):
         return bool(o)
     if isinstance(o, np.integer):
@@ -56,7 +65,10 @@ def handle_non_serializable(o: Any) -> Any:
 
 
 def sanitize_list(sub: Any) -> Any:
-    """Returns nested lists with every leaf as text: all lines of a log get the same types."""
+    """Returns nested lists and tuples with every leaf converted to a string.
+
+    All lines of a sample log then have the same column types.
+    """
     if isinstance(sub, list):
         return [sanitize_list(item) for item in sub]
     if isinstance(sub, tuple):
@@ -65,14 +77,17 @@ def sanitize_list(sub: Any) -> Any:
 
 
 def hash_json(value: Any) -> str:
-    """Returns a short hash of plain data that does not depend on the order of keys."""
+    """Returns a hash of 16 hexadecimal digits of JSON data. The order of keys does not matter.
+
+    Other objects are hashed as `handle_non_serializable` returns them.
+    """
     try:
         text = json.dumps(value, sort_keys=True, default=handle_non_serializable)
     except TypeError:  # keys that JSON does not accept, or that cannot be sorted: 3 and "three"
-        text = json.dumps(plain(value), sort_keys=True)
+        text = json.dumps(to_json_data(value), sort_keys=True)
     return hash_string(text)[:16]
 
 
 def hash_string(string: str) -> str:
-    """Returns the SHA-256 hash of a text, in hexadecimal digits."""
+    """Returns the SHA-256 hash of a string, as 64 hexadecimal digits."""
     return hashlib.sha256(string.encode("utf-8", "backslashreplace")).hexdigest()

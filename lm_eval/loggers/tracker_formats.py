@@ -1,4 +1,4 @@
-"""Results and samples in the flat shapes that trackers take."""
+"""Converts results and samples to the flat dictionaries and tables that trackers accept."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lm_eval.errors import ConfigError
+from lm_eval.extras import install_command
 
-#: Metrics whose value of a document is a log-likelihood and what it is divided by.
+#: Metrics whose value for a document is a pair: a log-likelihood, and the number of words or bytes
+#: that it is divided by.
 _PERPLEXITIES = {"word_perplexity": "words", "byte_perplexity": "bytes", "bits_per_byte": "bytes"}
 
 
-def missing(package: str, extra: str) -> ConfigError:
+def missing_package_error(package: str, extra: str) -> ConfigError:
+    """Returns the error for a tracker whose package is not installed.
+
+    `extra` is the extra of lm_eval that installs `package`; the option is called `--<extra>_args`.
+    """
     return ConfigError(
-        f"{package} is not installed, and --{extra}_args asks for it: "
-        f'pip install "lm_eval[{extra}]", or run without.'
+        f"--{extra}_args needs the package {package}, which is not installed. Install it "
+        f"with: {install_command(extra)}. Or remove the option."
     )
 
 
-def flat(results: Mapping[str, Any]) -> dict[str, Any]:
-    """`task/metric` for every pair of every row; the filter is named unless it is `none`."""
+def flatten_rows(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all values of all rows in one dictionary, under `<task>/<key of the row>`.
+
+    The suffix `,none` of a key, which stands for no filter, is removed: `demo_choice/acc`. Values
+    that are not numbers, such as the alias, are included. Empty if there are no rows.
+    """
     return {
         f"{task}/{key.removesuffix(',none')}": value
         for task, row in results.get("results", {}).items()
@@ -27,11 +37,17 @@ def flat(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-TABLE = ("Version", "Filter", "num_fewshot", "Metric", "Value", "Stderr")
+#: Columns of a table of scores, after the name of the task or group.
+SCORE_COLUMNS = ("Version", "Filter", "num_fewshot", "Metric", "Value", "Stderr")
 
 
-def table(results: Mapping[str, Any], key: str) -> Iterator[list[Any]]:
-    """The rows of a table of tasks (`results`) or groups: name, then the columns of `TABLE`."""
+def score_table(results: Mapping[str, Any], key: str) -> Iterator[list[Any]]:
+    """Yields one row per task, filter pipeline and metric: the name, then `SCORE_COLUMNS`.
+
+    `key` is `results` for the tasks, without groups, or `groups` for the groups; `KeyError` is
+    raised if the results have no such key. Value and standard error are text; the latter is "" if
+    there is none. Version and number of examples are None if unknown.
+    """
     groups = results.get("groups", {})
     for name, row in results[key].items():
         if key == "results" and name in groups:
@@ -48,7 +64,12 @@ def table(results: Mapping[str, Any], key: str) -> Iterator[list[Any]]:
 
 
 def prompt_and_answer(sample: Mapping[str, Any], output_type: str) -> tuple[str, str]:
-    """What a reader wants to see of a sample: the prompt, and the answer in words."""
+    """Returns the prompt of a sample and a readable text of the model's answer.
+
+    The prompt is that of the first request. For `multiple_choice`, the text names the choice (from
+    0) with the highest log-likelihood; for `loglikelihood`, the log-likelihood and whether it is
+    greedy; otherwise it is the first filtered answer. It is "" if there is no answer.
+    """
     arguments, answers = sample["arguments"], sample["filtered_resps"]
     prompt = str(arguments[0][0]) if arguments and arguments[0] else ""
     if not answers:
@@ -62,6 +83,10 @@ def prompt_and_answer(sample: Mapping[str, Any], output_type: str) -> tuple[str,
 
 
 def best_choice(answers: Sequence[Any]) -> int:
+    """Returns the index (from 0) of the answer with the highest log-likelihood, the first if equal.
+
+    Each answer is a pair (log-likelihood, is greedy). Raises `ValueError` if there are none.
+    """
     values = [float(answer[0]) for answer in answers]
     return values.index(max(values))
 
@@ -69,7 +94,14 @@ def best_choice(answers: Sequence[Any]) -> int:
 def sample_table(
     samples: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
 ) -> dict[str, list[Any]]:
-    """A task's samples as columns."""
+    """Returns the samples of a task as a dictionary of column name to values, one per sample.
+
+    Columns are `id`, `data` (the prompt), `choices` (only for multiple choice), `input_len`
+    (characters of the prompt), `labels` (the gold answers), `output_type`, `raw_predictions`,
+    `filtered_predictions`, and one per metric of the first sample, or two for perplexities:
+    log-likelihood and number of words or bytes. `config` is the task's configuration, of which
+    `output_type` is read; the default is `generate_until`.
+    """
     kind = config.get("output_type", "generate_until")
     columns: dict[str, list[Any]] = {
         "id": [s["doc_id"] for s in samples],
@@ -99,6 +131,11 @@ def sample_table(
 
 
 def _prediction(answers: Sequence[Any], kind: str) -> str:
+    """Returns the answers to the requests of a document as text. `kind` is the output type.
+
+    For `multiple_choice` it is the index of the likeliest choice, for `loglikelihood` a sentence,
+    otherwise the first answer.
+    """
     if kind == "multiple_choice":
         return str(best_choice(answers))
     if kind == "loglikelihood":

@@ -1,4 +1,4 @@
-"""Aggregate per-document scores into the results of tasks and groups."""
+"""Aggregates the metric values of documents into the scores of tasks and groups."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lm_eval.api.group import Group
-from lm_eval.errors import EvalError, located
+from lm_eval.errors import EvalError, with_location
 from lm_eval.metrics.aggregations import mean
 from lm_eval.metrics.uncertainty import confidence_interval, standard_error
 from lm_eval.results.samples import samples_of
 from lm_eval.results.schema import Summary
-from lm_eval.scoring import TaskScores, failed
+from lm_eval.scoring import TaskScores, third_party_error
 from lm_eval.stats.intervals import Interval, normal_interval
 
 logger = logging.getLogger(__name__)
@@ -24,28 +24,41 @@ class UncertaintyConfig:
     """How the uncertainty of scores is estimated and reported."""
 
     bootstrap_iters: int
+    """Number of bootstrap samples for standard errors that have no closed form."""
     confidence: float | None = None
+    """Level of the confidence intervals, for example 0.95; None for no intervals."""
     cluster: str | None = None
+    """Column whose value defines the clusters of clustered standard errors, for tasks that have it.
+
+    Other tasks, and all tasks if None, use the column that their configuration sets.
+    """
 
 
 @dataclass
 class TaskSummary:
-    """One task's row, and what is stored beside it."""
+    """The row of one task in the results, and data about it that is stored in other fields."""
 
     row: dict[str, Any]
     intervals: dict[str, Interval] = field(default_factory=dict)
+    """Confidence intervals by `metric,filter`."""
     clusters: dict[str, Any] | None = None
+    """Column (`by`) and number (`count`) of the clusters; None without clustering."""
     extraction_failed: dict[str, int] = field(default_factory=dict)
+    """Number of documents without an extracted answer, by filter pipeline."""
 
 
-def summarise(
+def summarize(
     scores: Mapping[str, TaskScores],
     groups: Mapping[str, Group],
     uncertainty: UncertaintyConfig,
     keep_samples: bool,
 ) -> Summary:
-    """Returns one row per task and per group, and what is needed to read them."""
-    summaries = {name: summarise_task(name, scored, uncertainty) for name, scored in scores.items()}
+    """Returns the results of tasks and groups: one row each, and the fields of `Summary`.
+
+    `scores` are the metric values by task, and `groups` the groups by name. If `keep_samples` is
+    set, the return value contains `samples`.
+    """
+    summaries = {name: summarize_task(name, scored, uncertainty) for name, scored in scores.items()}
     rows = {name: summary.row for name, summary in summaries.items()}
     tasks = {name: scored.task for name, scored in scores.items()}
     configs = {name: task.dump_config() for name, task in tasks.items()}
@@ -76,10 +89,16 @@ def summarise(
     aggregated = {name: rows[name] for name, group in groups.items() if group.has_aggregation}
     if aggregated:
         results["groups"] = aggregated
-    # Beside the rows, not in them: readers of published results take every pair there for a score.
+    # Not stored in the rows, because readers of published results treat every `a,b` key there as a
+    # score.
     failures = {name: s.extraction_failed for name, s in summaries.items() if s.extraction_failed}
     if failures:
         results["extraction_failed"] = failures
+    stopped = {name: scored.length_stopped() for name, scored in scores.items()}
+    if known := {name: count for name, count in stopped.items() if count is not None}:
+        results["length_stopped"] = known
+    if empty := {name: count for name, one in scores.items() if (count := one.empty_answers())}:
+        results["empty_answers"] = empty
     clusters = {name: s.clusters for name, s in summaries.items() if s.clusters is not None}
     if clusters:
         results["clusters"] = clusters
@@ -95,8 +114,14 @@ def summarise(
     return results
 
 
-def summarise_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig) -> TaskSummary:
-    """Returns a task's row: `metric,filter` and `metric_stderr,filter` for all that it reports."""
+def summarize_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig) -> TaskSummary:
+    """Returns the row of a task, with its scores and their standard errors.
+
+    A score is stored under `metric,filter` and its standard error, or `N/A`, under
+    `metric_stderr,filter`. A metric without an aggregation gets the mean, with a warning. If some
+    documents have no value for a metric, the row also contains `sample_count`. Raises `EvalError`
+    if an aggregation function fails or returns None.
+    """
     functions = scored.task.aggregation()
     columns = scored.columns()
     counts = {key: len(column.values) for key, column in columns.items()}
@@ -111,48 +136,76 @@ def summarise_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig
         by, clusters = shared
         summary.clusters = {"by": by, "count": len(set(clusters))}
     if not columns:
-        logger.warning("%s: none of its metrics gave a value; check its metric_list.", name)
+        logger.warning(
+            "task %s: none of its metrics returned a value, so it has no scores. Check its "
+            "metric_list.",
+            name,
+        )
     if set(counts.values()) - {scored.documents}:
-        logger.warning("%s: not every document was given every metric; means leave it out.", name)
+        logger.warning(
+            "task %s: some metrics have no value for some documents. Each score is computed from "
+            "the documents that have a value.",
+            name,
+        )
         row["sample_count"] = {f"{m},{pipeline}": n for (m, pipeline), n in counts.items()}
     for (metric, pipeline), column in columns.items():
         aggregation = functions.get(metric)
         if aggregation is None:
-            logger.warning("%s: no aggregation is known for %s; its mean is taken.", name, metric)
+            logger.warning(
+                "task %s: no aggregation is defined for the metric %s; its mean is reported. Set "
+                "an aggregation in metric_list, or return one from Task.aggregation().",
+                name,
+                metric,
+            )
             aggregation = mean
-        own = None if shared is None else [shared[1][place] for place in column.places]
+        clusters_of_values = None if shared is None else [shared[1][i] for i in column.positions]
         try:
             value = aggregation(column.values)
             if value is None:
                 raise EvalError(
-                    f"task {name!r}: the aggregation of {metric} returned nothing; "
+                    f"task {name!r}: the aggregation of {metric} returned None; "
                     "it must return a number."
                 )
-            error = standard_error(aggregation, column.values, uncertainty.bootstrap_iters, own)
+            error = standard_error(
+                aggregation, column.values, uncertainty.bootstrap_iters, clusters_of_values
+            )
         except EvalError as problem:
-            raise located(problem, f"task {name!r}") from problem
+            raise with_location(problem, f"task {name!r}") from problem
         except Exception as problem:
-            raise failed(f"task {name!r}: aggregating {metric}", problem) from problem
+            raise third_party_error(f"task {name!r}: aggregating {metric}", problem) from problem
         row[f"{metric},{pipeline}"] = value
         row[f"{metric}_stderr,{pipeline}"] = "N/A" if error is None else error
         if uncertainty.confidence is not None and isinstance(value, (int, float)):
             found = confidence_interval(
-                aggregation, column.values, value, error, uncertainty.confidence, own
+                aggregation,
+                column.values,
+                value,
+                error,
+                uncertainty.confidence,
+                clusters_of_values,
             )
             if found is not None:
                 summary.intervals[f"{metric},{pipeline}"] = found
     return summary
 
 
-def _clusters(scored: TaskScores, asked: str | None) -> tuple[str, list[Hashable]] | None:
-    """By what the documents cluster, and their clusters: as the run asks, else as the task says."""
+def _clusters(scored: TaskScores, column: str | None) -> tuple[str, list[Hashable]] | None:
+    """Returns the column that defines clusters and the cluster of each document.
+
+    Uses `column`, the setting of the run, if the documents have it, and else `cluster` of the
+    task's configuration. Returns None if that is not set either.
+    """
     task = scored.task
-    by = asked if asked and task.has_column(asked) else task.get_config("cluster")
+    by = column if column and task.has_column(column) else task.get_config("cluster")
     return (by, scored.clusters(by)) if by else None
 
 
 def _group_intervals(row: Mapping[str, Any], confidence: float | None) -> dict[str, Interval]:
-    """Intervals of a group's joint scores, which are means over many documents."""
+    """Returns confidence intervals of a group's aggregated scores by `metric,filter`.
+
+    Uses the normal approximation, because these scores are means over many documents. A score
+    without a standard error gets none. Empty if `confidence` is None.
+    """
     intervals: dict[str, Interval] = {}
     for key in row if confidence is not None else ():
         metric, comma, pipeline = key.partition(",")
@@ -163,13 +216,17 @@ def _group_intervals(row: Mapping[str, Any], confidence: float | None) -> dict[s
 
 
 def _shots(config: Mapping[str, Any]) -> Any:
-    """The number of examples; `metadata.num_fewshot` says what to show in its place."""
+    """Returns the number of few-shot examples to report for a task.
+
+    `metadata.num_fewshot` of the configuration takes precedence over `num_fewshot`. 0 if the
+    configuration has neither.
+    """
     shown = (config.get("metadata") or {}).get("num_fewshot")
     return config.get("num_fewshot", 0) if shown is None else shown
 
 
 def _children_first(groups: Iterable[Group]) -> list[Group]:
-    """Groups ordered so that each comes after the groups it holds."""
+    """Returns the groups and their subgroups, each after the subgroups that it contains."""
     ordered: dict[str, Group] = {}
 
     def visit(group: Group) -> None:
@@ -183,7 +240,11 @@ def _children_first(groups: Iterable[Group]) -> list[Group]:
 
 
 def _inherit_shots(group: Group, shots: dict[str, Any]) -> None:
-    """A group's number of examples, where its children agree on one."""
+    """Adds the group's number of few-shot examples to `shots`.
+
+    It is `metadata.num_fewshot` of the group, or else the value that all its children share. If
+    they have different values, or none is known, nothing is added.
+    """
     shown = (group.metadata or {}).get("num_fewshot")
     seen = [shots[child] for child in group.child_names if child in shots]
     if shown is not None:
@@ -193,7 +254,10 @@ def _inherit_shots(group: Group, shots: dict[str, Any]) -> None:
 
 
 def _inherit_directions(group: Group, directions: dict[str, dict[str, Any]]) -> None:
-    """A group's metric directions; None where its children disagree."""
+    """Adds to `directions` whether higher is better for each metric of the group's children.
+
+    The value is None if the children disagree.
+    """
     inherited: dict[str, Any] = {}
     for child in group.child_names:
         for metric, better in directions.get(child, {}).items():

@@ -1,4 +1,4 @@
-"""Where a run was given: a model may be named by a path that is relative to that directory."""
+"""Restores the working directory of a run, which relative paths in model arguments refer to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def where_it_was_run(
+def in_original_directory(
     directory: str, model_args: Mapping[str, Any], identity: Mapping[str, Any] | str | None
 ) -> Iterator[None]:
-    """Makes the directory in which a run was given the current one, for as long as this lasts.
+    """Changes to the working directory of the original command inside the `with` block.
 
-    If the directory is gone, that matters only for a model whose files were named relative to it:
-    the model's identity tells which arguments named files.
+    If `directory` no longer exists, stays in the current one. If the model was given by a relative
+    path, this logs a warning, or raises `OutputError` if the path does not exist here.
+
+    Args:
+        directory: the working directory of the original command.
+        model_args: the model arguments of the run.
+        identity: the recorded identity of the model, as JSON text or parsed. It lists the arguments
+            that are paths of files.
     """
     if not Path(directory).is_dir():
         _check_relative_paths(directory, model_args, identity)
@@ -42,18 +48,22 @@ def where_it_was_run(
 def _check_relative_paths(
     directory: str, model_args: Mapping[str, Any], identity: Mapping[str, Any] | str | None
 ) -> None:
-    """Raises if the model was named by a path that leads nowhere from the current directory."""
+    """Raises `OutputError` if a relative path in `model_args` does not exist here.
+
+    Logs a warning if it exists, because it may be another model. `directory` is named in both.
+    """
     for name, path in relative_paths(identity).items():
         if str(model_args.get(name)) != path:
             continue
         if not Path(path).exists():
             raise OutputError(
-                f"the model was given as {name}={path}, seen from {directory}, and that folder is "
-                f"not there any more. Go to the folder from which {path} is the model, and give "
-                "the command there."
+                f"the model was given as {name}={path}, relative to the directory {directory}, "
+                f"which no longer exists. Change to the directory that contains {path} and run the "
+                "command there."
             )
         logger.warning(
-            "%s, where the run was given, is not there any more: %s=%s is taken from %s.",
+            "The directory %s, in which the run was started, no longer exists; %s=%s is read "
+            "relative to %s instead.",
             directory,
             name,
             path,
@@ -62,10 +72,13 @@ def _check_relative_paths(
 
 
 def relative_paths(identity: Mapping[str, Any] | str | None) -> dict[str, str]:
-    """Returns the arguments of a model that named files by a relative path."""
+    """Returns the model arguments that are relative paths of files, by argument name.
+
+    Empty if the `identity` is None or was written in an unknown format.
+    """
     try:
         known = json.loads(identity) if isinstance(identity, str) else identity or {}
         arguments = {name: str(known["arguments"][name]) for name in known.get("files") or {}}
-    except (ValueError, TypeError, KeyError, AttributeError):  # of another version's making
+    except (ValueError, TypeError, KeyError, AttributeError):  # written by another version
         return {}
     return {n: path for n, path in arguments.items() if not Path(path).expanduser().is_absolute()}

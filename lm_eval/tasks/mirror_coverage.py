@@ -1,4 +1,7 @@
-"""Which tasks a mirror can serve, as their files tell: no code is run and no rows are read."""
+"""Determines from task files which tasks can read their documents from a mirror of the hub.
+
+No code of the tasks is run, and no rows are read.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from lm_eval.tasks.group_file import GROUP_FIELDS
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
 
-class Documents(Enum):
-    """Where the documents of a task come from, given a mirror."""
+class DocumentSource(Enum):
+    """Where a task reads its documents from, if a mirror of the hub is used."""
 
     MIRROR = "the mirror"
     FILES = "files of the task's own"
@@ -25,31 +28,43 @@ class Documents(Enum):
 
 
 @dataclass(frozen=True)
-class Serving:
-    """What a mirror has for the tasks and groups of an index."""
+class MirrorCoverage:
+    """Determines which tasks and groups of `index` can read their documents from `mirror`."""
 
     mirror: Mirror
     index: Index
 
-    def documents_of(self, entry: Entry) -> Documents:
-        """Returns where the documents of a single task come from."""
+    def documents_of(self, entry: Entry) -> DocumentSource:
+        """Returns where a task reads its documents from.
+
+        For a group or tag with any other number of tasks than one, returns `ELSEWHERE`.
+        """
         found = [where for _, where in self._below(entry, {}, ())]
-        return found[0] if len(found) == 1 else Documents.ELSEWHERE
+        return found[0] if len(found) == 1 else DocumentSource.ELSEWHERE
 
     def serves(self, entry: Entry) -> bool:
         """Returns whether the mirror has the documents of a task, or of all tasks of a group.
 
-        Tasks of a group may have files of their own beside those that the mirror serves.
+        Some tasks of a group or tag may read local files instead, as long as one task reads the
+        mirror.
         """
         found = {where for _, where in self._below(entry, {}, ())}
-        return Documents.MIRROR in found and found <= {Documents.MIRROR, Documents.FILES}
+        return DocumentSource.MIRROR in found and found <= {
+            DocumentSource.MIRROR,
+            DocumentSource.FILES,
+        }
 
     def _below(
         self, entry: Entry | None, overrides: Mapping[str, Any], chain: tuple[str, ...]
-    ) -> Iterator[tuple[str, Documents]]:
-        """Every task that an entry leads to, with where its documents come from."""
+    ) -> Iterator[tuple[str, DocumentSource]]:
+        """Yields the name of every task that `entry` contains, and where its documents are.
+
+        `overrides` replace keys of the task files. `chain` are the groups that contain the entry.
+        If the entry is None or in `chain` (groups form a cycle), yields `("", ELSEWHERE)`; a task
+        or group whose file cannot be read is `ELSEWHERE`, too.
+        """
         if entry is None or entry.name in chain:
-            yield "", Documents.ELSEWHERE
+            yield "", DocumentSource.ELSEWHERE
         elif entry.kind is Kind.TAG:
             for name in sorted(entry.tags):
                 yield from self._below(self.index.get(name), overrides, (*chain, entry.name))
@@ -57,7 +72,7 @@ class Serving:
             try:
                 file = file_of(entry)
             except ConfigError:
-                yield entry.name, Documents.ELSEWHERE
+                yield entry.name, DocumentSource.ELSEWHERE
                 return
             if entry.kind is Kind.GROUP:
                 yield from self._members(file.values, overrides, file.path, (*chain, entry.name))
@@ -71,8 +86,13 @@ class Serving:
         overrides: Mapping[str, Any],
         path: Path,
         chain: tuple[str, ...],
-    ) -> Iterator[tuple[str, Documents]]:
-        """The tasks below a group. Keys that are not the group's own are for all of them."""
+    ) -> Iterator[tuple[str, DocumentSource]]:
+        """Yields the name of every task below a group, and where its documents are.
+
+        `group` holds the keys of the group; those that are not fields of a group apply to all of
+        its tasks, unless `overrides` replace them. `path` is the file of the group, and `chain` are
+        the groups that lead to it, itself last.
+        """
         included = group.get("include")
         shared = {
             **(included if isinstance(included, Mapping) else {}),
@@ -95,26 +115,34 @@ class Serving:
             else:
                 yield from self._below(entry, {**shared, **own}, chain)
 
-    def _documents(self, values: Mapping[str, Any], folder: Path) -> Documents:
+    def _documents(self, values: Mapping[str, Any], folder: Path) -> DocumentSource:
+        """Returns where the task with the configuration `values` reads its documents from.
+
+        `folder` is the folder of the task file, to which a local `dataset_path` may be relative.
+        """
         path, name = values.get("dataset_path"), values.get("dataset_name")
         if values.get("custom_dataset") is not None or not isinstance(path, str):
-            return Documents.CODE
+            return DocumentSource.CODE
         given = values.get("dataset_kwargs")
         kwargs = given if isinstance(given, Mapping) else {}
         local = (folder / path).is_dir() or Path(path).expanduser().is_dir()
         if path in FORMATS:
             local = remote_file(kwargs) is None
         elif not is_hub_name(path):
-            return Documents.FILES if local else Documents.ELSEWHERE
+            return DocumentSource.FILES if local else DocumentSource.ELSEWHERE
         if (path not in FORMATS or not local) and self.mirror.has(
             path, name, kwargs, _splits_of(values)
         ):
-            return Documents.MIRROR
-        return Documents.FILES if local else Documents.ELSEWHERE
+            return DocumentSource.MIRROR
+        return DocumentSource.FILES if local else DocumentSource.ELSEWHERE
 
 
 def _splits_of(values: Mapping[str, Any]) -> list[str]:
-    """The splits that a run of the task reads: documents, and examples if the file asks for any."""
+    """Returns the names of the splits that a run of the task reads.
+
+    These are the evaluated split and, if the file sets `num_fewshot`, that of the examples. The
+    list is empty if the task names no split.
+    """
     evaluated = values.get("test_split") or values.get("validation_split")
     shots = values.get("fewshot_config")
     shots = shots if isinstance(shots, Mapping) else {}

@@ -1,7 +1,8 @@
-"""The key-value cache of unfinished answers: one row per answer, growing by a token at a time.
+"""The key-value cache of unfinished answers: one row per answer, one column per position.
 
-Prompts are read as prefix trees, so what they share is computed once. Then each answer has a row of
-its own, in which the column is the position. Only the unwritten end is padded and masked.
+Prompts are read as prefix trees, so that shared prefixes are computed once; their keys and values
+are then copied to the rows of their answers. Rows grow by one token per step. Only the unwritten
+end of a row is padding, which is masked.
 """
 
 from __future__ import annotations
@@ -12,33 +13,45 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lm_eval.engine.plan import Batch, Ordered, plan
+from lm_eval.engine.plan import Batch, SortedSequences, plan
 from lm_eval.models.huggingface.attention import (
-    Attend,
-    Form,
+    AttentionKernels,
+    AttentionSettings,
     flash_attention,
     masked_attention,
-    switched_on,
+    use_layout,
 )
 from lm_eval.models.huggingface.network import Network
-from lm_eval.models.huggingface.tree import KeysValues, Tree
+from lm_eval.models.huggingface.tree import KeysValues, TreeLayout
 
 
-class Rows:
-    """Keys and values of some answers, (B, T, K, E) for every layer; itself an attention layout."""
+class KeyValueCache:
+    """The key-value cache (B, T, K, E) of some answers, per layer; also an attention layout."""
 
-    def __init__(self, lengths: Sequence[int], room: int, by: Attend) -> None:
-        """`lengths` are those of the prompts; `room` is how many tokens follow each at most."""
+    def __init__(
+        self, lengths: Sequence[int], max_new_tokens: int, kernels: AttentionKernels
+    ) -> None:
+        """Prepares an empty cache.
+
+        Args:
+            lengths: the number of prompt tokens of each row.
+            max_new_tokens: the maximum number of tokens of an answer.
+            kernels: the attention kernels that may be used.
+        """
         self.lengths = np.array(lengths, dtype=np.int64)
-        self.width = int(self.lengths.max()) + room
+        self.width = int(self.lengths.max()) + max_new_tokens
         self.cache: KeysValues = {}
-        self.by = by
-        self.read = 0
-        """How many prompt tokens the model was run on."""
+        self.kernels = kernels
+        self.prompt_tokens_computed = 0
+        """How many prompt tokens were computed, those of shared prefixes once."""
         self._index: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
 
     def write(self, layer: nn.Module, row: Tensor, column: Tensor, k: Tensor, v: Tensor) -> None:
-        """Stores keys and values (P, K, E) at rows and columns."""
+        """Stores the keys and values of P tokens of one layer.
+
+        `k` and `v` have the shape (tokens P, key-value heads, head size). Token `i` is stored for
+        the answer `row[i]` (a row of the batch) at the position `column[i]` of its sequence.
+        """
         if layer not in self.cache:
             shape = (len(self.lengths), self.width, *k.shape[1:])
             self.cache[layer] = k.new_zeros(shape), v.new_zeros((*shape[:3], v.shape[-1]))
@@ -53,19 +66,27 @@ class Rows:
         max_tokens: int,
         device: torch.device,
     ) -> Tensor:
-        """Reads prompts into the rows of their answers; returns the next-token scores (B, V)."""
+        """Reads the prompts into the rows of their answers; returns the next-token logits (B, V).
+
+        Args:
+            network: the model.
+            prompts: the tokens of each prompt.
+            rows_of: for each prompt, the rows of its answers.
+            max_tokens: the maximum number of tokens in one forward pass.
+            device: where tokens are put.
+        """
         scores: dict[int, Tensor] = {}
-        before: Tree | None = None
-        ordered = Ordered.of(prompts, [1] * len(prompts))
+        previous: TreeLayout | None = None
+        ordered = SortedSequences.of(prompts, [1] * len(prompts))
         for batch in plan(ordered, max_tokens=max_tokens):
-            tree = before = _PromptTree(batch, self, rows_of, before)
+            tree = previous = _PromptTree(batch, self, rows_of, previous)
             tokens, position = (
                 torch.from_numpy(part).to(device)[None] for part in (tree.tokens, tree.position)
             )
-            with switched_on(network.configs, tree):
+            with use_layout(network.configs, tree):
                 hidden = network.hidden(tokens, position)[0]
-            self.read += len(tree.tokens)
-            last = torch.from_numpy(batch.scored - batch.given).to(hidden.device)
+            self.prompt_tokens_computed += len(tree.tokens)
+            last = torch.from_numpy(batch.scored - batch.num_cached).to(hidden.device)
             logits = network.logits(hidden.index_select(0, last))
             for place, prompt in enumerate(batch.requests):
                 for r in rows_of[prompt]:
@@ -73,39 +94,55 @@ class Rows:
         return torch.stack([scores[r] for r in range(len(scores))])
 
     def step(self, network: Network, tokens: Tensor) -> Tensor:
-        """Reads one more token (B, 1) in every row; returns the next-token scores (B, V)."""
+        """Reads one more token (B, 1) in every row; returns the next-token logits (B, V)."""
         position = torch.from_numpy(self.lengths).to(tokens.device)[:, None]
         self._index.clear()
         self.lengths = self.lengths + 1
-        with switched_on(network.configs, self):
+        with use_layout(network.configs, self):
             hidden = network.hidden(tokens, position)
         return network.logits(hidden[:, -1])
 
-    def attend(self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, form: Form) -> Tensor:
-        row, column, used = self._places(q.device)
+    def attend(
+        self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
+    ) -> Tensor:
+        """Stores the new token's keys and values of one layer; returns the attention output.
+
+        Called by the model during `step`; see `attention.Layout`. `q` has the shape (B, H, 1, E),
+        and so has the output; `k` and `v` have (B, K, 1, E).
+        """
+        row, column, used = self._write_positions(q.device)
         self.write(layer, row, column, k[:, :, 0], v[:, :, 0])
         keys, values = self.cache[layer]
-        if self.by.flash and form.usual:
-            return self._by_flash(q, keys, values, used, form)
+        if self.kernels.flash and settings.supported_by_sdpa:
+            return self._flash_attend(q, keys, values, used, settings)
         longest = int(self.lengths.max())
         place = torch.arange(longest, device=q.device)
         visible = place[None] < used[:, None]
-        if form.window is not None:
-            visible &= place[None] >= used[:, None] - form.window
+        if settings.window is not None:
+            visible &= place[None] >= used[:, None] - settings.window
         seen = visible[:, None, None]
-        uniform = form.window is None and bool((self.lengths == longest).all())
+        uniform = settings.window is None and bool((self.lengths == longest).all())
         keys, values = keys[:, :longest].transpose(1, 2), values[:, :longest].transpose(1, 2)
-        return masked_attention(q, keys, values, None if uniform else seen, form)
+        return masked_attention(q, keys, values, None if uniform else seen, settings)
 
-    def _places(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    def _write_positions(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns three tensors (B) on this device, with one number per row.
+
+        They are the index of the row, the column of its last token, and its length.
+        """
         if device not in self._index:
             used = torch.from_numpy(self.lengths).to(device)
             self._index[device] = torch.arange(len(used), device=device), used - 1, used
         return self._index[device]
 
-    def _by_flash(
-        self, q: Tensor, keys: Tensor, values: Tensor, used: Tensor, form: Form
+    def _flash_attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, used: Tensor, settings: AttentionSettings
     ) -> Tensor:
+        """Returns the attention output (B, H, 1, E) of each row's last token, by flash attention.
+
+        `keys` and `values` are the cache (B, T, K, E) of the layer; `used` (B) are the lengths of
+        its rows.
+        """
         count = len(self.lengths)
         every = torch.arange(count + 1, device=q.device, dtype=torch.int32)
         mixed = flash_attention(
@@ -116,13 +153,13 @@ class Rows:
             every * self.width,
             1,
             self.width,
-            form,
+            settings,
             used.to(torch.int32),
         )
         return mixed[:, :, None]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Drops all other rows."""
+        """Drops all rows but the given ones, which are then numbered from 0 in the given order."""
         self.lengths = self.lengths[list(rows)]
         self._index.clear()
         for layer, (keys, values) in self.cache.items():
@@ -130,17 +167,17 @@ class Rows:
             self.cache[layer] = keys.index_select(0, chosen), values.index_select(0, chosen)
 
 
-class _PromptTree(Tree):
-    """A tree of prompts that copies their keys and values into the rows of their answers."""
+class _PromptTree(TreeLayout):
+    """A tree of prompts that copies their keys and values to the rows of their answers."""
 
     def __init__(
         self,
         batch: Batch,
-        rows: Rows,
+        rows: KeyValueCache,
         rows_of: Sequence[Sequence[int]],
-        before: Tree | None,
+        previous: TreeLayout | None,
     ) -> None:
-        super().__init__(batch, kernels=rows.by.kernels, before=before)
+        super().__init__(batch, kernels=rows.kernels.tree, previous=previous)
         self._rows = rows
         row: list[np.ndarray] = []
         column: list[np.ndarray] = []
@@ -155,6 +192,7 @@ class _PromptTree(Tree):
         self._sent: dict[torch.device, list[Tensor]] = {}
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
+        """Copies the keys and values of one layer to the cache."""
         if k.device not in self._sent:
             self._sent[k.device] = [torch.from_numpy(part).to(k.device) for part in self._copy]
         row, column, node = self._sent[k.device]

@@ -1,0 +1,37 @@
+"""Prints the results of a run on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from lm_eval.config.run import RunConfig, without_secrets
+from lm_eval.results.samples import without_samples
+from lm_eval.results.schema import EvalResults
+from lm_eval.results.serialize import handle_non_serializable
+from lm_eval.results.table import heading, make_tables
+from lm_eval.runs.observer import RunObserver
+
+
+class ResultsPrinter(RunObserver):
+    """Prints the table of results, and the path of the results file after it is written."""
+
+    def scored(self, run: RunConfig, results: EvalResults) -> None:
+        """Prints the settings and the table, and with `--show_config` the results as JSON."""
+        if run.show_config:
+            rest = without_samples(results)
+            print(json.dumps(rest, indent=2, default=handle_non_serializable, ensure_ascii=False))
+        public = without_secrets({"model_args": run.model_args})
+        print(
+            f"{run.model} ({public['model_args']}), gen_kwargs: ({run.gen_kwargs}), "
+            f"limit: {run.limit}, num_fewshot: {run.num_fewshot}, "
+            f"batch_size: {run.batch_size}"
+        )
+        print(heading(results))
+        print(make_tables(results))
+
+    def saved(self, run: RunConfig, results: EvalResults, path: Path | None) -> None:
+        """Prints the path of the results file to stderr; nothing if `path` is None."""
+        if path is not None:
+            print(f"lm-eval: results written to {path}", file=sys.stderr)
