@@ -141,9 +141,15 @@ def test_repeats_are_different_samples_in_one_request_where_possible(together: b
     with serving(Chat(samples=together)) as server:
         answers = ask(model_of(server), CHATS[:1], repeats=3, temperature=1.0)
         assert server.counts[PATH] == (1 if together else 3)
-    prompt = render(CHATS[0])
-    assert answers == [said(prompt, temperature=1.0, seed=1234 + n) for n in range(3)]
-    assert len(set(answers)) > 1
+        seeds = [body["seed"] + n for body in server.bodies for n in range(body.get("n", 1))]
+    assert answers == [said(render(CHATS[0]), temperature=1.0, seed=seed) for seed in seeds]
+    assert len(set(seeds)) == len(set(answers)) == 3
+
+
+def test_each_prompt_is_sampled_with_its_own_seed() -> None:
+    with serving(Chat()) as server:
+        ask(model_of(server), MANY, temperature=1.0)
+        assert len({body["seed"] for body in server.bodies}) == len(MANY)
 
 
 def test_answers_that_were_cut_off_are_counted_beside_the_score(folder: Folder) -> None:
