@@ -1,17 +1,19 @@
 """Measures models behind servers, compared with a bare aiohttp loop and the published harness.
 
-usage: python benchmarks/served.py [mock] [memory] [vllm] [--rounds N] [--published PYTHON]
+usage: python benchmarks/served.py [mock] [run] [memory] [vllm] [--rounds N] [--published PYTHON]
                                    [--mock FILE] [--requests N] [--documents N]
 
 - `mock`: requests per second of greedy generation against a server that answers after 20 ms, 64
   requests at once (`../shared/bench/mock_server.py`); one prompt per HTTP request, as the server
   counts them. The bare loop is what aiohttp can do: 64 requests at once, one session, JSON.
+- `run`: the same requests as a whole evaluation, by `simple_evaluate` on a task with as many
+  documents: prompts are built, answers scored. Reading the catalog of tasks is not counted.
 - `memory`: peak memory of our client, fed from a generator, with 20,000 and 200,000 requests.
 - `vllm`: documents per second of multiple choice with five examples and the choices A to D, like
   MMLU, on a real vLLM server with the embedded model (`tests/servers`, which installs it). Every
   measurement has its own texts, so that none finds its prompts in the server's prefix cache.
 
-Without a name, all three are run. Each measurement is a process of its own, and the clients take
+Without a name, all are run. Each measurement is a process of its own, and the clients take
 turns, so that noise affects all alike: rates are medians, and so are the ratios of rates of the
 same round. PYTHON is that of an environment with lm-eval 0.4.13; by default `tests/servers`
 installs one. Run it on a machine that does nothing else: client and server share its cores.
@@ -123,6 +125,54 @@ def generate(given: argparse.Namespace) -> dict[str, Any]:
     return timed(lambda: lm.generate_until(requests), given.url)
 
 
+def evaluate(given: argparse.Namespace) -> dict[str, Any]:
+    """Evaluates a task on the mock server with whichever `lm_eval` is installed."""
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    folder = Path("task").absolute()
+    folder.mkdir(exist_ok=True)
+    rows = [{"text": text} for text in word_problems(given.requests)]
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "problems.yaml").write_text(TASK.format(data=folder / "problems.jsonl"))
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    arguments = {"model": MODEL, "base_url": given.url + PATH, "tokenizer_backend": "none"}
+    if given.concurrent:
+        arguments["num_concurrent"] = given.concurrent
+
+    def work() -> list[str]:
+        results = lm_eval.simple_evaluate(
+            "local-completions",
+            model_args=arguments,
+            tasks=["problems"],
+            task_manager=manager,
+            log_samples=False,
+        )
+        assert results["results"]["problems"]["exact_match,none"] == 1.0
+        return [ANSWER]
+
+    return timed(work, given.url)
+
+
+TASK = """\
+task: problems
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {data}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{{{text}}}}"
+doc_to_target: "The answer is 4."
+generation_kwargs:
+  until: ["\\n\\n"]
+  do_sample: false
+  max_gen_toks: 64
+metric_list:
+  - metric: exact_match
+"""
+
+
 def timed(work: Callable[[], list[str]], url: str) -> dict[str, Any]:
     """Returns the seconds that `work` takes, and how many HTTP requests it sends to the mock."""
     before, start = stats(url), time.perf_counter()
@@ -205,7 +255,13 @@ def score(given: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": seconds, "answers": answers, "tokens": tokens}
 
 
-MEASURE = {"bare": bare, "generate": generate, "stream": stream, "score": score}
+MEASURE = {
+    "bare": bare,
+    "generate": generate,
+    "evaluate": evaluate,
+    "stream": stream,
+    "score": score,
+}
 
 
 # -- the processes ---------------------------------------------------------------------------------
@@ -287,15 +343,41 @@ def measure_mock(given: argparse.Namespace, cache: Path) -> None:
     forms = {"text": "", "token ids": given.tokenizer or str(SHARED / "tokenizers" / "gpt2")}
     with mock_server(given.mock, DELAY_MS) as url:
         for form, tokenizer in forms.items():
-            rates: Rates = {name: [] for name in clients}
-            for _ in range(given.rounds):
-                for name, (python, work, concurrent) in clients.items():
-                    options = {"url": url, "requests": given.requests, "concurrent": concurrent}
-                    found = measure(python, work, cache, **options, tokenizer=tokenizer)
-                    assert found["sent"] == given.requests, (name, found["sent"])
-                    rates[name].append(given.requests / found["seconds"])
+            rates = take_turns(given, cache, url, clients, tokenizer)
             print(f"\n{given.requests} requests, prompts as {form}; {load()}")
             report(rates, "requests/s", references=[bare_loop, published])
+
+
+def take_turns(
+    given: argparse.Namespace,
+    cache: Path,
+    url: str,
+    clients: dict[str, tuple[str, str, int]],
+    tokenizer: str = "",
+) -> Rates:
+    """Returns requests per second of clients, given by Python, measurement and `num_concurrent`."""
+    rates: Rates = {name: [] for name in clients}
+    for _ in range(given.rounds):
+        for name, (python, work, concurrent) in clients.items():
+            options = {"url": url, "requests": given.requests, "concurrent": concurrent}
+            found = measure(python, work, cache, **options, tokenizer=tokenizer)
+            probes = 20 if work == "evaluate" else 0  # here, probing the server counts
+            assert 0 <= found["sent"] - given.requests <= probes, (name, found["sent"])
+            rates[name].append(given.requests / found["seconds"])
+    return rates
+
+
+def measure_run(given: argparse.Namespace, cache: Path) -> None:
+    """Prints requests per second of whole evaluations."""
+    clients = {
+        "published, whole evaluation": (given.published, "evaluate", SLOTS),
+        "ours, whole evaluation": (sys.executable, "evaluate", SLOTS),
+        "ours, nothing given": (sys.executable, "evaluate", 0),
+    }
+    with mock_server(given.mock, DELAY_MS) as url:
+        rates = take_turns(given, cache, url, clients)
+    print(f"\nEvaluations with {given.requests} requests, prompts as text; {load()}")
+    report(rates, "requests/s", references=["published, whole evaluation"])
 
 
 def measure_memory(given: argparse.Namespace, cache: Path) -> None:
@@ -348,7 +430,7 @@ def measure_vllm(given: argparse.Namespace, cache: Path) -> None:
     print(f"Answers to {len(pairs)} equal requests agree within {worst:.1e}.", flush=True)
 
 
-WORK = {"mock": measure_mock, "memory": measure_memory, "vllm": measure_vllm}
+WORK = {"mock": measure_mock, "run": measure_run, "memory": measure_memory, "vllm": measure_vllm}
 
 
 def main() -> None:
