@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,9 @@ class ScorePlan:
 
     def jobs(self) -> Iterator[Job]:
         """Yields the requests to send."""
+        if self._abilities.batch_size == 1:
+            yield from self._single_jobs()
+            return
         for some in groups(self._whole, self._abilities.batch_size):
             yield WholeJob(tuple(some))
         alike: dict[Tokens, list[Tokens]] = {}
@@ -125,6 +129,17 @@ class ScorePlan:
         for candidates, contexts in alike.items():
             for part in groups(contexts, self._abilities.batch_size):
                 yield NextJob(tuple(part), candidates)
+
+    def _single_jobs(self) -> Iterator[Job]:
+        """Yields requests with one prompt each, all in the order of their tokens."""
+        whole = ((tuple(self.windows[n].tokens), WholeJob((n,))) for n in self._whole)
+        following = (
+            (context, NextJob((context,), tuple(tokens)))
+            for context in sorted(self._next)
+            for tokens in groups(sorted(self._next[context]), self._abilities.max_next_tokens)
+        )
+        jobs: Iterator[tuple[Tokens, Job]] = heapq.merge(whole, following, key=lambda item: item[0])
+        return (job for _, job in jobs)
 
     def split(self, job: Job) -> Iterable[Job]:
         """Returns the same request as several, one per prompt."""
