@@ -30,13 +30,15 @@ from lm_eval.models.engines.vllm_arguments import (
 )
 from lm_eval.models.engines.vllm_scoring import (
     MAX_NEXT_TOKENS,
+    Incomplete,
+    MissingScores,
     ScoringRequests,
     sampling_parameter_names,
     sampling_parameters,
 )
 from lm_eval.models.identity import fingerprint
 from lm_eval.models.planned.jobs import GenerationJob, Sampling
-from lm_eval.models.planned.score_plan import Abilities, Job, ScorePlan
+from lm_eval.models.planned.score_plan import Abilities, ScorePlan
 
 logger = logging.getLogger(__name__)
 
@@ -260,14 +262,22 @@ class VLLM(EngineLM):
     # -- requests ---------------------------------------------------------------------------------
 
     def score(self, plan: ScorePlan) -> Iterator[Scored]:
+        missing = MissingScores(plan.windows)
+        for batch in self._outputs(plan, cached=True):
+            yield [(job, [found]) for job, found in batch if not isinstance(found, Incomplete)]
+            for job, found in batch:
+                if isinstance(found, Incomplete):
+                    missing.add(job, found)
+        others = missing.plan(self.abilities)
+        for batch in self._outputs(others, cached=False):
+            done = [one for job, found in batch for one in others.add(job, [found])]
+            yield [whole for number, score in done for whole in missing.complete(number, score)]
+
+    def _outputs(self, plan: ScorePlan, cached: bool) -> Iterator[list[tuple[Any, Any]]]:
+        """Yields lists of the jobs of a plan with what vLLM returned for them."""
         requests = ScoringRequests(plan)
-        unread: list[Job] = []
-        for done in self._run((job, *requests.request(job)) for job in plan.jobs()):
-            found = [(job, requests.read(job, output)) for job, output in done]
-            unread += [job for job, scores in found if scores is None]
-            yield [(job, [scores]) for job, scores in found if scores is not None]
-        for done in self._run((job, *requests.request(job, cached=False)) for job in unread):
-            yield [(job, [requests.read(job, output)]) for job, output in done]
+        for done in self._run((job, *requests.request(job, cached)) for job in plan.jobs()):
+            yield [(job, requests.read(job, output)) for job, output in done]
 
     def generate(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
         requests = (

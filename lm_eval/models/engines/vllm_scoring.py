@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from lm_eval.models.planned.jobs import Score
-from lm_eval.models.planned.score_plan import Job, ScorePlan, WholeJob
+from lm_eval.models.planned.jobs import Score, Window
+from lm_eval.models.planned.score_plan import Abilities, Job, Parts, ScorePlan, WholeJob
 
 #: The maximum length of vLLM's `logprob_token_ids`.
 MAX_NEXT_TOKENS = 128
+#: How many tokens of a text that have no score yet are asked for one by one.
+MAX_MISSING = 8
 
 
 def sampling_parameter_names() -> frozenset[str]:
@@ -28,14 +31,22 @@ def sampling_parameters(**settings: Any) -> Any:
     return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **settings)
 
 
+@dataclass(frozen=True)
+class Incomplete:
+    """The score of the end of a window; that of its first `missing` tokens is not known."""
+
+    missing: int
+    rest: Score
+
+
 class ScoringRequests:
     """Makes the requests of a plan and reads their outputs.
 
     One-token continuations are read from the log-probabilities of the next token. Longer ones need
     those of the prompt (`prompt_logprobs`), for which vLLM by default computes the whole prompt
     again, since it returns none for tokens that it finds in its prefix cache. Only those of the
-    continuation are needed, so requests ask for the prefix cache all the same. If it contained
-    tokens of the continuation, too, there is no score, and the request is sent again without it.
+    continuation are needed, so requests ask for the prefix cache all the same. If that contained
+    tokens of the continuation, too, the score is `Incomplete`.
     """
 
     def __init__(self, plan: ScorePlan) -> None:
@@ -65,22 +76,59 @@ class ScoringRequests:
             )
         return self._parameters[key]
 
-    def read(self, job: Job, output: Any) -> Score | dict[int, Score] | None:
-        """Returns the score of a window, or the scores of next tokens by token.
-
-        None if the output lacks a part, because it was found in the prefix cache.
-        """
+    def read(self, job: Job, output: Any) -> Score | dict[int, Score] | Incomplete:
+        """Returns the score of a window, or the scores of next tokens by token."""
         if isinstance(job, WholeJob):
-            window = self._plan.windows[job.windows[0]]
-            # The token at `start` is predicted by the one before, which must have been computed.
-            if int(output.num_cached_tokens or 0) >= window.start:
-                return None
-            wanted = window.tokens[window.start :]
-            # From the end: depending on its version, vLLM leaves out positions that were found.
-            positions = output.prompt_logprobs[-len(wanted) :]
-            entries = [position[token] for token, position in zip(wanted, positions, strict=True)]
-            total = sum(float(entry.logprob) for entry in entries)
-            return total, all(entry.rank == 1 for entry in entries)
+            return self._read_window(self._plan.windows[job.windows[0]], output)
         answer = output.outputs[0]
         position, generated = answer.logprobs[0], int(answer.token_ids[0])
         return {t: (float(position[t].logprob), t == generated) for t in job.tokens}
+
+    def _read_window(self, window: Window, output: Any) -> Score | Incomplete:
+        # A token is predicted by the one before, which must have been computed.
+        first = max(window.start, int(output.num_cached_tokens or 0) + 1)
+        wanted = window.tokens[first:]
+        # From the end: depending on its model runner, vLLM leaves out positions that were found.
+        positions = output.prompt_logprobs[-len(wanted) :] if wanted else []
+        entries = [position[token] for token, position in zip(wanted, positions, strict=True)]
+        total = sum(float(entry.logprob) for entry in entries)
+        score = total, all(entry.rank == 1 for entry in entries)
+        return score if first == window.start else Incomplete(first - window.start, score)
+
+
+class MissingScores:
+    """Completes the scores of windows whose first tokens were found in the prefix cache.
+
+    A few tokens are asked for one by one, which uses the prefix cache; otherwise the whole window
+    is scored without it.
+    """
+
+    def __init__(self, windows: Sequence[Window]) -> None:
+        """Takes the windows of the plan."""
+        self._all = windows
+        self._windows: list[Window] = []
+        self._owners: list[tuple[WholeJob, Parts, int]] = []
+
+    def add(self, job: WholeJob, found: Incomplete) -> None:
+        """Adds a window with the part of its score that is known."""
+        window = self._all[job.windows[0]]
+        if found.missing > MAX_MISSING:
+            self._windows.append(window)
+            self._owners.append((job, Parts(1), 0))
+            return
+        parts = Parts(found.missing + 1)
+        parts.add(0, found.rest)
+        for number in range(found.missing):
+            end = window.start + number
+            self._windows.append(Window(window.tokens[: end + 1], end))
+            self._owners.append((job, parts, number + 1))
+
+    def plan(self, abilities: Abilities) -> ScorePlan:
+        """Returns the plan that scores what is missing."""
+        return ScorePlan(self._windows, abilities)
+
+    def complete(self, number: int, score: Any) -> list[tuple[WholeJob, list[Any]]]:
+        """Takes the score of a window of that plan; returns the job that it completes, if any."""
+        job, parts, place = self._owners[number]
+        whole = parts.add(place, score)
+        return [] if whole is None else [(job, [whole])]

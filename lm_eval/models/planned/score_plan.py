@@ -52,7 +52,7 @@ class Abilities:
     batch_size: int = 1
 
 
-class _Parts:
+class Parts:
     """The score of a window, in as many parts as it is asked for in."""
 
     def __init__(self, count: int) -> None:
@@ -97,7 +97,7 @@ class ScorePlan:
         self._same: dict[tuple[Tokens, int], list[int]] = {}
         for number, window in enumerate(windows):
             self._same.setdefault((tuple(window.tokens), window.start), []).append(number)
-        self._parts: dict[int, _Parts] = {}
+        self._parts: dict[int, Parts] = {}
         self._whole: list[int] = []
         self._next: dict[Tokens, dict[int, list[tuple[int, int]]]] = {}
         for (tokens, start), numbers in sorted(self._same.items()):
@@ -107,10 +107,10 @@ class ScorePlan:
         """Decides how a window is asked for: as a whole, or by its next tokens."""
         length, abilities = len(tokens) - start, self._abilities
         if abilities.whole and not (abilities.next_tokens and length == 1):
-            self._parts[number] = _Parts(1)
+            self._parts[number] = Parts(1)
             self._whole.append(number)
             return
-        self._parts[number] = _Parts(length)
+        self._parts[number] = Parts(length)
         for place in range(length):
             wanted = self._next.setdefault(tokens[: start + place], {})
             wanted.setdefault(tokens[start + place], []).append((number, place))
