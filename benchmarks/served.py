@@ -25,10 +25,7 @@ import argparse
 import asyncio
 import json
 import logging
-import os
-import random
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,7 +36,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1]
+import comparison
+from comparison import HERE, SHOTS, Rates, letters, load, report
+
 SHARED = HERE.parent / "shared"
 DELAY_MS, SLOTS = 20, 64
 PATH = "/v1/completions"
@@ -47,8 +46,6 @@ MODEL = "demo"
 ANSWER = "The answer is 4."
 """What the mock server answers to every prompt."""
 SETTINGS = {"until": ["\n\n"], "do_sample": False, "max_gen_toks": 64}
-LETTERS = "ABCD"
-SHOTS, SUBJECTS = 5, 8
 CONTEXT = 1024
 """The context length of the vLLM server: that of the embedded model."""
 WARM_UP = 16
@@ -200,35 +197,6 @@ def stream(given: argparse.Namespace) -> dict[str, Any]:
     return {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-def letters(documents: int, salt: str) -> list[tuple[str, str]]:
-    """Returns requests for questions with five examples, which all of a subject share.
-
-    The texts are made of words that the embedded model knows. `salt` decides about all of them.
-    """
-    draw = random.Random(salt)
-    names = ("Ann", "Otto", "Vera", "Karl", "Greta", "Tom", "Lena", "Hugo", "Dora", "Max")
-    things = ("kite", "lamp", "ring", "boat", "bell", "map", "hat", "clock", "knife", "flute")
-    places = ("tower", "garden", "church", "mill", "cellar", "school", "river", "barn", "forest")
-
-    def question(answered: bool) -> str:
-        facts = [(draw.choice(names), draw.choice(things), draw.choice(places)) for _ in range(4)]
-        told = " ".join(f"{who} has a {what} and is in the {where}." for who, what, where in facts)
-        choices = "".join(
-            f"{x}. in the {where}\n" for x, (_, _, where) in zip(LETTERS, facts, strict=True)
-        )
-        asked = draw.randrange(4)
-        answer = f" {LETTERS[asked]}\n\n" if answered else ""
-        return f"{told} Where is {facts[asked][0]}?\n{choices}Answer:{answer}"
-
-    found = []
-    for _ in range(SUBJECTS):
-        examples = "".join(question(True) for _ in range(SHOTS))
-        for _ in range(documents // SUBJECTS):
-            prompt = examples + question(False)
-            found += [(prompt, f" {letter}") for letter in LETTERS]
-    return found
-
-
 def score(given: argparse.Namespace) -> dict[str, Any]:
     """Scores letters with whichever `lm_eval` is installed; ours gets no setting but the model."""
     from lm_eval.api.instance import Instance
@@ -255,6 +223,12 @@ def score(given: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": seconds, "answers": answers, "tokens": tokens}
 
 
+def measure(python: str, work: str, cache: Path, **options: Any) -> Any:
+    """Returns what one measurement under the interpreter `python` prints."""
+    ours = python == sys.executable
+    return comparison.measure(python, __file__, work, cache, ours, **options)
+
+
 MEASURE = {
     "bare": bare,
     "generate": generate,
@@ -265,26 +239,6 @@ MEASURE = {
 
 
 # -- the processes ---------------------------------------------------------------------------------
-
-
-def measure(python: str, work: str, cache: Path, **options: Any) -> Any:
-    """Runs one measurement under the interpreter `python`; returns what it prints."""
-    words = [f"--{name}={value}" for name, value in options.items()]
-    # The published harness must not import our package, which PYTHONPATH may contain.
-    variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    if python == sys.executable:
-        variables["PYTHONPATH"] = str(HERE)
-    done = subprocess.run(
-        [python, str(Path(__file__).resolve()), "--measure", work, *words],
-        capture_output=True,
-        text=True,
-        cwd=cache,
-        env={**variables, "HF_HUB_OFFLINE": "1", "LMEVAL_CACHE_DIR": str(cache)},
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"The measurement {work} failed under {python}:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @contextmanager
@@ -307,28 +261,6 @@ def mock_server(file: Path, delay_ms: float) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-def load() -> str:
-    """Returns the number of processes that wanted to run in the last minute, as text."""
-    return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-
-
-Rates = dict[str, list[float]]
-"""For each client its rate in every round."""
-
-
-def report(rates: Rates, unit: str, references: list[str]) -> None:
-    """Prints the median rate of each client, and the median ratio to others of the same round."""
-    for name, values in rates.items():
-        ratios = []
-        for reference in references:
-            same_round = zip(values, rates[reference], strict=True)
-            ratio = statistics.median(value / other for value, other in same_round)
-            ratios.append(f"{ratio:5.2f} × {reference.partition(',')[0]}")
-        rounds = ", ".join(f"{value:.4g}" for value in values)
-        rate = statistics.median(values)
-        print(f"{name:29} {rate:7.1f} {unit}   {'   '.join(ratios)}   ({rounds})", flush=True)
 
 
 def measure_mock(given: argparse.Namespace, cache: Path) -> None:
