@@ -152,5 +152,5 @@ def _merge_documents(
 
 
 def overlap_of(found: Runs, ngrams: int, ngram: int) -> Overlap:
-    """Returns the overlap of a text with `ngrams` n-grams of `ngram` words, if `found` are found."""
+    """Returns the overlap of a text with `ngrams` n-grams of `ngram` words."""
     return Overlap(ngrams, total(found), longest_words(found, ngram))
