@@ -49,7 +49,8 @@ MAY_USE = {
     "api.model": FOUNDATION | {"config", "api.instance", "api.context"},
     "data": FOUNDATION,
     "prompts": FOUNDATION | {"api.registry", "config"},
-    "filters": FOUNDATION | CONTRACTS,
+    "contamination.findings": FOUNDATION,
+    "filters": FOUNDATION | CONTRACTS | {"contamination.findings"},
     "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
     "engine": FOUNDATION | CONTRACTS | {"config"},
     "models": FOUNDATION | CONTRACTS | {"config", "data", "engine"},
@@ -57,7 +58,7 @@ MAY_USE = {
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
     "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters", "engine"},
-    "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring", "engine"},
+    "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring", "engine", "contamination.findings"},
     "runs": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"config", "engine", "results"},
     "interim": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"engine", "scoring", "results", "runs"},
     "integrity": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "scoring", "results"},
@@ -65,12 +66,11 @@ MAY_USE = {
     "evaluator": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"}
-    | {"runs"},
+    | {"runs", "contamination.findings"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "engine", "scoring", "results", "runs"},
+    | {"tasks", "preparation", "engine", "scoring", "results", "runs", "contamination.findings"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
-    "contamination.findings": FOUNDATION,
     "contamination": BELOW_TASKS
     | TASK_CONTRACTS
     | {"contamination.findings", "tasks", "engine", "results"},
@@ -82,7 +82,7 @@ MAY_USE = {
 }
 
 #: The modules of `contamination` that read and write findings. Other packages may use them.
-FINDINGS = {"findings", "finding_types", "merge", "runs"}
+FINDINGS = {"findings", "finding_types", "merge", "runs", "coverage"}
 
 #: Modules that only re-export names from other modules.
 WINDOWS = {"utils", "api.metrics", "api.samplers", "__main__", "__init__", "api.__init__"}
