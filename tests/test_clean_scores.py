@@ -22,6 +22,7 @@ import lm_eval
 from lm_eval.api.registry import aggregation_registry
 from lm_eval.cli import main
 from lm_eval.models.scripted import ScriptedLM
+from lm_eval.results.json_schema import results_schema
 from lm_eval.results.reader import latest_results, read_results, read_samples
 from lm_eval.results.table import make_tables
 from lm_eval.stats.intervals import combined_interval, normal_interval
@@ -203,6 +204,16 @@ def test_the_results_name_the_findings(clean_run: Path, results: Any) -> None:
     assert re.fullmatch("[0-9a-f]{64}", described["fingerprint"])
     assert (described["ngram"], described["threshold"]) == (13, 0.0)
     assert (described["corpus"], described["confidence"]) == ("corpus", 0.95)
+
+
+def test_the_results_follow_the_schema(results: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(results_schema())
+    assert not list(check.iter_errors(results))
+    row = {**results["decontaminated"]["demo_choice"], "dropped": "three"}
+    wrong = {**results, "decontaminated": {"demo_choice": row}}
+    (error,) = check.iter_errors(wrong)
+    assert list(error.path) == ["decontaminated", "demo_choice", "dropped"]
 
 
 def clustered_error(values: list[float], clusters: list[Any]) -> float:
