@@ -48,6 +48,8 @@ __all__ = [
     "Match",
     "Overlap",
     "SearchedTask",
+    "document_json",
+    "header_json",
     "merge_findings",
     "read_findings",
     "write_findings",
@@ -184,9 +186,9 @@ def write_findings(path: str | Path, findings: Findings) -> None:
     `OutputError` if the file cannot be written.
     """
     target = Path(path)
-    lines = [_header_json(findings.header)]
+    lines = [header_json(findings.header)]
     for task in sorted(findings.documents):
-        lines += [_document_json(doc) for _, doc in sorted(findings.documents[task].items())]
+        lines += [document_json(doc) for _, doc in sorted(findings.documents[task].items())]
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     temporary: Path | None = None
     try:
@@ -209,7 +211,8 @@ def write_findings(path: str | Path, findings: Findings) -> None:
         ) from error
 
 
-def _header_json(header: Header) -> dict[str, Any]:
+def header_json(header: Header) -> dict[str, Any]:
+    """Returns the first line of the file as an object."""
     return {
         "kind": KIND,
         "format": FORMAT,
@@ -223,7 +226,8 @@ def _header_json(header: Header) -> dict[str, Any]:
     }
 
 
-def _document_json(document: DocumentFinding) -> dict[str, Any]:
+def document_json(document: DocumentFinding) -> dict[str, Any]:
+    """Returns the line of a document as an object."""
     return {
         "task": document.task,
         "doc_id": document.doc_id,

@@ -138,12 +138,19 @@ class Index:
         that was saved.
         """
         names = [field.name for field in fields(cls)][len(settings) :]
-        return cls(*settings, **{name: np.load(folder / f"{name}.npy", "r") for name in names})
+        arrays: dict[str, Any] = {name: _load(folder / f"{name}.npy") for name in names}
+        return cls(*settings, **arrays)
 
     @property
     def settings(self) -> tuple[int, str, tuple[int, ...]]:
         """The values that are not arrays, for `load`."""
         return self.ngram, self.fingerprint, self.short_lengths
+
+
+def _load(path: Path) -> NDArray[Any]:
+    """Returns an array that is mapped from a file; a small one is read, as it may be empty."""
+    array: NDArray[Any] = np.load(path, "r" if path.stat().st_size > 4096 else None)
+    return array
 
 
 def _arrays(index: Index) -> dict[str, NDArray[Any]]:
