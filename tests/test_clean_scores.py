@@ -342,6 +342,24 @@ def test_a_group_of_which_a_task_is_not_covered_has_no_clean_score(
     assert "demo_pairs, demo_lastword" in caplog.text
 
 
+def test_the_documents_that_a_scan_finds_are_dropped(clean_run: Path, tmp_path: Path) -> None:
+    docs = TaskManager().load(["demo_choice"])["tasks"]["demo_choice"].eval_docs
+    planted = [docs[i]["scene"] + " " + docs[i]["question"] for i in (1, 2, 6, 20)]
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("Nothing to see here.\n\n" + "\n\n".join(planted), encoding="utf-8")
+    findings = tmp_path / "f.jsonl"
+    words = ("--tasks", "demo_choice", "-o", str(findings), "--workers", "1")
+    assert main(["contamination", "scan", str(corpus), *words]) == 0
+    got = lm_eval.score(clean_run / "out", tasks=["demo_choice"], decontaminate=str(findings))
+    samples = got["samples"]["demo_choice"]
+    assert [s["doc_id"] for s in samples if s["contaminated"]] == [1, 2, 6]
+    assert all(s["contamination_overlap"] > 0.5 for s in samples if s["contaminated"])
+    clean = [s["acc"] for s in samples if not s["contaminated"]]
+    row = got["decontaminated"]["demo_choice"]
+    assert row["acc,none"] == pytest.approx(statistics.mean(clean))
+    assert (row["sample_len"], row["dropped"]) == (5, 3)
+
+
 # -- sample logs ------------------------------------------------------------------------------
 
 
