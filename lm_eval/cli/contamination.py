@@ -206,8 +206,9 @@ def _texts(document: DocumentFinding, arguments: argparse.Namespace) -> tuple[st
 
     None as well, with a message, if the document is another one than when the corpus was scanned.
     """
-    from lm_eval.contamination.queries import document_hash, texts_of
+    from lm_eval.contamination.queries import texts_of
     from lm_eval.errors import EvalError
+    from lm_eval.results.samples import document_hash
 
     try:
         [task] = _load([document.task], arguments).values()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ from lm_eval.contamination.words import normalize, to_utf8
 from lm_eval.errors import DataError, EvalError, describe_cause
 from lm_eval.metrics.documents import NOT_A_CHOICE
 from lm_eval.prompts import fields
-from lm_eval.results.serialize import handle_non_serializable, hash_string
 from lm_eval.tasks.configurable import ConfigurableTask
 
 
@@ -134,10 +132,3 @@ def evaluated_split(task: Task) -> str:
         split = task.config.test_split if task.has_test_docs() else task.config.validation_split
         return str(split)
     return "documents"
-
-
-def document_hash(doc: Any) -> str:
-    """Returns the hash of a document in sample logs (`doc_hash`)."""
-    return hash_string(
-        json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)
-    )

@@ -26,7 +26,7 @@ from lm_eval.contamination.findings import write_findings
 from lm_eval.contamination.index import MIN_WORDS, Index, Layout, Query, build_index
 from lm_eval.contamination.journal import Journal, discard, partial_folder
 from lm_eval.contamination.merge import corpus_fingerprint
-from lm_eval.contamination.queries import describe_task, document_hash, queries_of
+from lm_eval.contamination.queries import describe_task, queries_of
 from lm_eval.contamination.readers import ReadOptions
 from lm_eval.contamination.report import FoundIn, Report
 from lm_eval.contamination.shard_scan import ShardResult
@@ -34,6 +34,7 @@ from lm_eval.contamination.words import NORMALIZATION
 from lm_eval.contamination.workers import available_cores, scan_shards
 from lm_eval.engine.progress import progress, stage
 from lm_eval.errors import ConfigError, OutputError
+from lm_eval.results.samples import document_hash
 
 logger = logging.getLogger(__name__)
 
