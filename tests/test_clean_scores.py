@@ -290,7 +290,7 @@ def test_none_or_all_documents_dropped_is_said_in_words(
     assert "difference" not in row
     assert ("exact_match,none" in row) is (text == "none dropped")
     json.dumps({k: v for k, v in got.items() if k != "samples"}, allow_nan=False)
-    warned = "all of its 12 documents are contaminated, so it has no clean scores" in caplog.text
+    warned = "all documents (12) are contaminated, so it has no clean scores" in caplog.text
     assert warned is (text == "all dropped")
 
 

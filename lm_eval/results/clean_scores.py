@@ -178,7 +178,7 @@ def _clean_task(
     }
     if not count:
         logger.warning(
-            "task %s: all of its %d documents are contaminated, so it has no clean scores.",
+            "task %s: all documents (%d) are contaminated, so it has no clean scores.",
             name,
             len(is_clean),
         )
