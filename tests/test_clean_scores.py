@@ -360,6 +360,20 @@ def test_the_documents_that_a_scan_finds_are_dropped(clean_run: Path, tmp_path: 
     assert (row["sample_len"], row["dropped"]) == (5, 3)
 
 
+def test_a_group_without_clean_documents_has_no_scores_and_one_warning_per_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    every = {name: [0, 1] for name in ("demo_choice", "demo_pairs", "demo_lastword")}
+    findings = plant(tmp_path / "f.jsonl", every)
+    got = lm_eval.simple_evaluate("dummy", tasks=["demo"], limit=2, decontaminate=str(findings))
+    assert got is not None
+    row = got["decontaminated"]["demo::accuracy"]
+    assert row == {"alias": "accuracy", "name": "demo::accuracy", "sample_len": 0, "dropped": 6}
+    assert [r.getMessage()[:20] for r in caplog.records].count("task demo_choice: al") == 1
+    assert "aggregate_metric_list" not in caplog.text
+    assert make_tables(got).count("all dropped") == 4
+
+
 # -- sample logs ------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -28,9 +28,14 @@ from lm_eval.errors import DataError, EvalError
 from lm_eval.metrics.aggregations import mean
 from lm_eval.results.samples import document_hash
 from lm_eval.results.schema import Summary
+from lm_eval.results.score_differences import (
+    Difference,
+    difference_of,
+    mean_difference,
+    number_or_na,
+)
 from lm_eval.results.summarize import Score, UncertaintyConfig, clusters_of, score_values
 from lm_eval.scoring import TaskScores
-from lm_eval.stats.intervals import Interval, combined_interval
 
 logger = logging.getLogger(__name__)
 
@@ -38,33 +43,12 @@ logger = logging.getLogger(__name__)
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class _Difference:
-    """The score of clean documents minus that of contaminated ones."""
-
-    value: float
-    stderr: float | None
-    interval: Interval | None
-    contaminated: float | None = None
-    """The score of the contaminated documents; None for a group."""
-    weight: int = 0
-    """Number of documents of both kinds."""
-
-    def to_row(self) -> dict[str, Any]:
-        """Returns the difference as it is written to the results."""
-        row: dict[str, Any] = (
-            {} if self.contaminated is None else {"contaminated": self.contaminated}
-        )
-        row |= {"difference": self.value, "stderr": _number_or_na(self.stderr)}
-        return row if self.interval is None else {**row, "interval": list(self.interval)}
-
-
 @dataclass
 class _CleanTask:
     """The clean row of a task, and the differences by `metric,filter`."""
 
     row: dict[str, Any]
-    differences: dict[str, _Difference]
+    differences: dict[str, Difference]
 
 
 def contaminated_documents(
@@ -79,7 +63,7 @@ def contaminated_documents(
         return None
     chosen = choose_documents(path, findings, tasks)
     for name, contamination in chosen.tasks.items():
-        if rows_fingerprint(tasks[name]) is None:
+        if tasks[name].instances and rows_fingerprint(tasks[name]) is None:
             _check_hashes(path, name, contamination, tasks[name])
     return chosen
 
@@ -185,7 +169,7 @@ def _clean_task(
     shared = clusters_of(scored, uncertainty.cluster)
     clusters = None if shared is None else shared[1]
     counts: dict[str, int] = {}
-    differences: dict[str, _Difference] = {}
+    differences: dict[str, Difference] = {}
     for (metric, pipeline), column in scored.columns().items():
         key = f"{metric},{pipeline}"
         aggregation = scored.task.aggregation().get(metric, mean)
@@ -207,9 +191,9 @@ def _clean_task(
             continue
         counts[key] = len(parts["clean"])
         row[key] = clean.value
-        row[f"{metric}_stderr,{pipeline}"] = _number_or_na(clean.stderr)
+        row[f"{metric}_stderr,{pipeline}"] = number_or_na(clean.stderr)
         if contaminated is not None:
-            differences[key] = _difference(clean, contaminated, len(column.values))
+            differences[key] = difference_of(clean, contaminated, len(column.values))
     if set(counts.values()) - {count}:
         row["sample_count"] = counts
     if differences:
@@ -250,38 +234,6 @@ def _score_of_part(
     return None
 
 
-def _difference(clean: Score, contaminated: Score, documents: int) -> _Difference:
-    """Returns the difference of the scores of two disjoint sets of documents."""
-    values, intervals = (clean.value, contaminated.value), (clean.interval, contaminated.interval)
-    return _Difference(
-        float(clean.value - contaminated.value),
-        _root_of_squares([clean.stderr, contaminated.stderr]),
-        _combined((1, -1), values, intervals),
-        contaminated.value,
-        documents,
-    )
-
-
-def _combined(
-    weights: Sequence[float], values: Sequence[float], intervals: Sequence[Interval | None]
-) -> Interval | None:
-    """Returns the interval of a weighted sum of independent values; None if one has none."""
-    known = [interval for interval in intervals if interval is not None]
-    return None if len(known) < len(intervals) else combined_interval(weights, values, known)
-
-
-def _root_of_squares(errors: Iterable[float | None]) -> float | None:
-    """Returns the standard error of a sum of independent values; None if one is not known."""
-    known = list(errors)
-    if any(error is None or not math.isfinite(error) for error in known):
-        return None
-    return math.sqrt(sum(error**2 for error in known if error is not None))
-
-
-def _number_or_na(value: float | None) -> float | str:
-    return "N/A" if value is None or not math.isfinite(value) else value
-
-
 # -- groups -----------------------------------------------------------------------------------
 
 
@@ -310,7 +262,9 @@ def _group_rows(
             )
             continue
         own = {name: tasks[name] for name in names}
-        row = group.aggregate({name: task.row for name, task in own.items()})
+        row = {"alias": group.alias or group.name, "name": group.name, "sample_len": 0}
+        if any(task.row["sample_len"] for task in own.values()):
+            row = group.aggregate({name: task.row for name, task in own.items()})
         row["dropped"] = sum(task.row["dropped"] for task in own.values())
         differences = {
             key: one.to_row()
@@ -318,7 +272,7 @@ def _group_rows(
             if "," in key and (one := _group_difference(group, key, own)) is not None
         }
         rows[group.name] = {
-            key: _number_or_na(value) if isinstance(value, float) else value
+            key: number_or_na(value) if isinstance(value, float) else value
             for key, value in row.items()
         }
         if differences:
@@ -326,9 +280,7 @@ def _group_rows(
     return rows
 
 
-def _group_difference(
-    group: Group, key: str, tasks: Mapping[str, _CleanTask]
-) -> _Difference | None:
+def _group_difference(group: Group, key: str, tasks: Mapping[str, _CleanTask]) -> Difference | None:
     """Returns the mean of the differences of a group's tasks, with the weights of the group.
 
     Only tasks with clean and contaminated documents count. Each is compared with itself, since a
@@ -340,12 +292,5 @@ def _group_difference(
     found = [task.differences[key] for task in tasks.values() if key in task.differences]
     if wanted is None or callable(wanted.aggregation) or not found:
         return None
-    weights = [one.weight if wanted.weight_by_size else 1 for one in found]
-    shares = [weight / sum(weights) for weight in weights]
-    value = sum(share * one.value for share, one in zip(shares, found, strict=True))
-    errors = [
-        None if one.stderr is None else share * one.stderr
-        for share, one in zip(shares, found, strict=True)
-    ]
-    interval = _combined(shares, [one.value for one in found], [one.interval for one in found])
-    return _Difference(value, _root_of_squares(errors), interval)
+    weights = [one.documents if wanted.weight_by_size else 1 for one in found]
+    return mean_difference(found, weights)
