@@ -16,6 +16,7 @@ from typing import Any, cast
 from lm_eval.api.instance import Failure, Instance, RequestType
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, absolute_path
+from lm_eval.contamination.findings import read_findings
 from lm_eval.data import mirror_at
 from lm_eval.engine.answer_index import (
     continuation_hash,
@@ -29,6 +30,7 @@ from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import ConfigError, DataError, EvalError, OutputError, suggestion
+from lm_eval.filters import absolute_paths
 from lm_eval.preparation import (
     check_run,
     chosen_documents,
@@ -37,6 +39,7 @@ from lm_eval.preparation import (
     prepare_tasks,
 )
 from lm_eval.results.assemble import assemble
+from lm_eval.results.clean_scores import contaminated_documents, with_clean_scores
 from lm_eval.results.provenance import describe_settings
 from lm_eval.results.sample_log import (
     RecordedDocument,
@@ -80,8 +83,11 @@ class Changes:
     def __post_init__(self) -> None:
         """Makes paths absolute, because scoring changes to the working directory of the run."""
         self.include_path = [str(Path(folder).absolute()) for folder in self.include_path]
-        if data_dir := self.settings.get("data_dir"):
-            self.settings = {**self.settings, "data_dir": absolute_path(data_dir)}
+        if self.filters is not None:
+            self.filters = absolute_paths(list(self.filters), None)
+        for name in ("data_dir", "decontaminate"):
+            if path := self.settings.get(name):
+                self.settings = {**self.settings, name: absolute_path(path)}
 
 
 @dataclass
@@ -123,7 +129,7 @@ def score(
         include_path: additional folders with tasks.
         log_samples: whether the results contain every document with its answers and scores.
         settings: other settings of the run that scoring uses: `bootstrap_iters`, `confidence`,
-            `cluster`, `data_dir`, `confirm_run_unsafe_code`.
+            `cluster`, `data_dir`, `decontaminate`, `confirm_run_unsafe_code`.
 
     Raises:
         OutputError: there is no such folder, or it contains neither runs nor sample logs
@@ -132,7 +138,10 @@ def score(
         ConfigError: a setting, filter pipeline or metric is invalid.
         TypeError: an unknown name in `settings`.
     """
-    allowed = ("bootstrap_iters", "confidence", "cluster", "data_dir", "confirm_run_unsafe_code")
+    allowed = (
+        *("bootstrap_iters", "confidence", "cluster", "data_dir", "decontaminate"),
+        "confirm_run_unsafe_code",
+    )
     for name in settings:
         if name not in allowed:
             raise TypeError(
@@ -230,6 +239,8 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
     """Scores tasks whose requests have answers; returns as `rescore` does."""
     run, loaded = answered.run, answered.loaded
     check_run(run, loaded["tasks"])
+    findings = None if run.decontaminate is None else read_findings(run.decontaminate)
+    decontamination = contaminated_documents(run.decontaminate, findings, loaded["tasks"])
     scores: dict[str, TaskScores] = {}
     for name, task in answered_tasks(loaded["tasks"]).items():
         scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
@@ -237,7 +248,13 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
             _drop_other_metrics(scored)
         scores[name] = scored
     uncertainty = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
-    summary = summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples)
+    summary = with_clean_scores(
+        summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples),
+        scores,
+        loaded["groups"],
+        uncertainty,
+        decontamination,
+    )
     statistics: RunStatistics = {}
     if unanswered := unanswered_documents(loaded["tasks"], answered.numbers):
         statistics = {"partial": True, "unanswered_documents": unanswered}
@@ -373,6 +390,14 @@ def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunC
     """
     settings = {**recorded, **wanted.settings, "predict_only": False}
     settings["log_samples"] = bool(wanted.settings.get("log_samples"))
+    findings = settings.get("decontaminate")
+    if findings and "decontaminate" not in wanted.settings and not Path(findings).is_file():
+        logger.warning(
+            "the run was decontaminated with %s, which no longer exists, so there are no clean "
+            "scores. If the file was moved, pass it with --decontaminate.",
+            findings,
+        )
+        del settings["decontaminate"]
     if wanted.tasks is not None:
         settings["tasks"] = list(wanted.tasks)
     if wanted.include_path:
@@ -589,7 +614,9 @@ def _requests(
             for idx, (arguments, given) in enumerate(zip(one.arguments, one.resps, strict=True)):
                 answers = [read_answer(kind, answer) for answer in given]
                 about = (name, number, len(answers))
-                requests.append(Instance(kind, one.doc, arguments, idx, about, resps=answers))
+                request = Instance(kind, one.doc, arguments, idx, about, resps=answers)
+                request.set_doc_number(one.doc_id)
+                requests.append(request)
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"{logs[name]}: document {one.doc_id}: its answers are not valid answers to "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli.options import (
     add_data_dir,
+    add_decontaminate,
     add_include_path,
     add_run_id,
     add_samples_format,
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_include_path(parser)
     add_data_dir(parser)
     add_uncertainty(parser)
+    add_decontaminate(parser)
     parser.add_argument(
         "--output_path",
         "-o",
@@ -71,6 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
     `DataError`, such as an interrupted one, is reported and skipped; if all do, the first error is
     raised. Other errors end the command.
     """
+    from lm_eval.contamination.findings import read_findings
     from lm_eval.errors import ConfigError, DataError, EvalError
     from lm_eval.rescore import Changes, find_sources, rescore
     from lm_eval.results.files import check_writable
@@ -83,7 +86,7 @@ def execute(arguments: argparse.Namespace) -> int:
         check_writable(output)
     settings = {
         name: getattr(arguments, name)
-        for name in ("bootstrap_iters", "confidence", "cluster", "data_dir")
+        for name in ("bootstrap_iters", "confidence", "cluster", "data_dir", "decontaminate")
         if getattr(arguments, name) is not None
     }
     settings["log_samples"] = arguments.log_samples
@@ -97,6 +100,8 @@ def execute(arguments: argparse.Namespace) -> int:
         include_path=folders,
         settings=settings,
     )
+    if arguments.decontaminate is not None:
+        read_findings(arguments.decontaminate)  # raises before any of the runs is scored
     sources = find_sources(arguments.source, changes, arguments.run)
     unscored: list[EvalError] = []
     for source in sources:
@@ -136,10 +141,13 @@ def _filters(given: list[str]) -> list[Any]:
     from lm_eval.config.functions import resolve_functions
     from lm_eval.config.yaml_file import load_yaml_file
     from lm_eval.errors import ConfigError
+    from lm_eval.filters import absolute_paths
 
     found: list[Any] = []
     for text in given:
+        folder: Path | None = None
         if Path(text).suffix in (".yaml", ".yml", ".json"):
+            folder = Path(text).absolute().parent
             written: Any = resolve_functions(load_yaml_file(Path(text).absolute()).values)
         elif "{" in text or "\n" in text:
             try:
@@ -151,7 +159,8 @@ def _filters(given: list[str]) -> list[Any]:
             continue
         if isinstance(written, dict):
             written = written.get("filter_list", written)
-        found += written if isinstance(written, list) else [written]
+        pipelines = written if isinstance(written, list) else [written]
+        found += absolute_paths(pipelines, folder)
     return found
 
 

@@ -23,6 +23,8 @@ EXTENSIONS = {"jsonl": ".jsonl", "zst": ".jsonl.zst", "parquet": ".parquet"}
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<stamp>\d{4}-\d\d-\d\dT[\d.-]+?)(?P<end>\.[a-z].*)")
 #: Keys of a sample that describe its document. The others belong to a filter pipeline.
 _DOCUMENT_KEYS = ("doc_id", "doc", "target", "doc_hash", "prompt_hash", "target_hash", "thinking")
+#: The same, for keys that only samples of runs with `--decontaminate` have.
+_CONTAMINATION_KEYS = ("contaminated", "contamination_overlap")
 #: Keys of a sample that a compact row does not repeat in each pipeline.
 _SHARED_KEYS = ("arguments", "resps", "filter", "metrics")
 #: Keys of a pipeline in a compact row that are not metrics.
@@ -63,7 +65,8 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
         return
     import pyarrow.parquet
 
-    columns: dict[str, list[Any]] = {name: [] for name in (*_DOCUMENT_KEYS, *_COMPACT_KEYS)}
+    flags = [name for name in _CONTAMINATION_KEYS if any(name in row for row in rows)]
+    columns: dict[str, list[Any]] = {name: [] for name in (*_DOCUMENT_KEYS, *flags, *_COMPACT_KEYS)}
     for row in rows:
         for name, column in columns.items():
             value = row.get(name)
@@ -87,7 +90,8 @@ def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for sample in samples:
         row = rows.get(sample["doc_id"])
         if row is None:
-            row = {name: sample[name] for name in _DOCUMENT_KEYS if name in sample}
+            own = (*_DOCUMENT_KEYS, *_CONTAMINATION_KEYS)
+            row = {name: sample[name] for name in own if name in sample}
             prompts: dict[Any, int] = {}
             indices = [prompts.setdefault(given[0], len(prompts)) for given in sample["arguments"]]
             row["prompts"] = list(prompts)
@@ -101,7 +105,7 @@ def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row["pipelines"][sample["filter"]] = {
             name: value
             for name, value in sample.items()
-            if name not in _DOCUMENT_KEYS and name not in _SHARED_KEYS
+            if name not in (*_DOCUMENT_KEYS, *_CONTAMINATION_KEYS, *_SHARED_KEYS)
         }
     return list(rows.values())
 
@@ -305,6 +309,7 @@ def _expanded(row: Mapping[str, Any], pipeline: str) -> dict[str, Any]:
         "filter": pipeline,
         "metrics": [name for name in own if name not in _NON_METRIC_KEYS],
         **own,
+        **{name: row[name] for name in _CONTAMINATION_KEYS if name in row},
     }
 
 

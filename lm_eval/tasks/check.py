@@ -27,6 +27,7 @@ from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile
 from lm_eval.errors import ConfigError, at, suggestion
+from lm_eval.filters import file_arguments
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import declared_formats
@@ -36,7 +37,10 @@ from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
 #: Keys that a task file may have in addition to the fields of `TaskConfig`.
 _OTHER_KEYS = ("tag", "class", "include", "task_list", "group")
-_TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix")
+_TEMPLATES = (
+    *("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix"),
+    "doc_to_decontamination_query",
+)
 
 
 def problems_of(entries: Iterable[Entry], index: Index) -> list[str]:
@@ -225,6 +229,25 @@ class _Checker:
                     self._report(where, f"a filter needs the key `function`: {step!r}.")
                 elif isinstance(function, str):
                     self._check_registered(where, "filter", function, filter_registry)
+                    self._check_files(where, step, file.path.parent)
+
+    def _check_files(self, where: str, step: Mapping[str, Any], folder: Path) -> None:
+        """Reports files that a filter step names and that do not exist; see `FILE_ARGUMENTS`.
+
+        Paths are relative to `folder`, that of the task file.
+        """
+        nested = step.get("kwargs")
+        given = {**step, **nested} if isinstance(nested, Mapping) else step
+        for name in file_arguments(step["function"]):
+            path = given.get(name)
+            if not isinstance(path, str):
+                self._report(where, f"the filter {step['function']} needs `{name}`, a file.")
+            elif not (folder / Path(path).expanduser()).is_file():
+                self._report(
+                    where,
+                    f"the filter {step['function']} reads {folder / path}, but there is no such "
+                    f"file. Set `{name}` to a path relative to the folder of the task file.",
+                )
 
     def _check_formats(self, file: YamlFile, given: Any) -> None:
         where = file.where("formats")
