@@ -140,7 +140,8 @@ def _filters(given: list[str]) -> list[Any]:
     found: list[Any] = []
     for text in given:
         if Path(text).suffix in (".yaml", ".yml", ".json"):
-            written: Any = resolve_functions(load_yaml_file(Path(text).absolute()).values)
+            file = load_yaml_file(Path(text).absolute())
+            written: Any = resolve_functions(file.values, file.root)
         elif "{" in text or "\n" in text:
             try:
                 written = yaml.safe_load(text)
