@@ -66,9 +66,10 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"}
     | {"runs"},
+    "logged_tasks": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "preparation", "results", "runs"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "engine", "scoring", "results", "runs"},
+    | {"tasks", "preparation", "logged_tasks", "engine", "scoring", "results", "runs"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
     "loggers": FOUNDATION | {"config", "results"},
     "cli": BELOW_TASKS
