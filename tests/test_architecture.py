@@ -67,9 +67,11 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"}
     | {"runs", "contamination.findings"},
+    "logged_tasks": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "preparation", "results", "runs"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
-    | {"tasks", "preparation", "engine", "scoring", "results", "runs", "contamination.findings"},
+    | {"tasks", "preparation", "logged_tasks", "engine", "scoring", "results", "runs"}
+    | {"contamination.findings"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
     "contamination": BELOW_TASKS
     | TASK_CONTRACTS

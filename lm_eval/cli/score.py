@@ -27,9 +27,7 @@ HELP = "score stored answers again, without the model"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `lm-eval score` to the parser."""
-    parser.add_argument(
-        "source", metavar="DIR", help="folder of a run, or sample logs (samples_*.jsonl)"
-    )
+    parser.add_argument("source", metavar="DIR", help="folder of a run, or sample logs")
     add_run_id(parser)
     parser.add_argument("--tasks", "-t", nargs="+", metavar="TASK", help="score only these tasks")
     parser.add_argument(
@@ -67,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Scores every run found; returns 0, or 1 if some could not be scored.
+    """Scores every run found; returns 0, or 1 if some runs or sample logs could not be scored.
 
     Prints one table per run, and writes the results if `--output_path` is given. A run that raises
     `DataError`, such as an interrupted one, is reported and skipped; if all do, the first error is
@@ -104,6 +102,7 @@ def execute(arguments: argparse.Namespace) -> int:
         read_findings(arguments.decontaminate)  # raises before any of the runs is scored
     sources = find_sources(arguments.source, changes, arguments.run)
     unscored: list[EvalError] = []
+    incomplete = False  # whether a sample log could not be scored
     for source in sources:
         if len(sources) > 1 and source.run is not None:
             print(f"run {source.run.describe()}")
@@ -116,9 +115,10 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"lm-eval: not scored: {error}", file=sys.stderr)
             continue
         _report(run, results, output, arguments.samples_format or "jsonl")
+        incomplete = incomplete or "not_scored" in results.get("scored_from", {})
     if len(unscored) == len(sources):
         raise DataError(f"{arguments.source}: none of the {len(sources)} runs could be scored.")
-    return 1 if unscored else 0
+    return 1 if unscored or incomplete else 0
 
 
 def _names(given: list[str] | None) -> list[str] | None:
@@ -148,7 +148,8 @@ def _filters(given: list[str]) -> list[Any]:
         folder: Path | None = None
         if Path(text).suffix in (".yaml", ".yml", ".json"):
             folder = Path(text).absolute().parent
-            written: Any = resolve_functions(load_yaml_file(Path(text).absolute()).values)
+            file = load_yaml_file(Path(text).absolute())
+            written: Any = resolve_functions(file.values, file.root)
         elif "{" in text or "\n" in text:
             try:
                 written = yaml.safe_load(text)

@@ -74,6 +74,10 @@ class _Part:
     before: bytes = b""
     """The text of the record before `data`, at least the last words of it."""
 
+    def extend(self, data: bytes) -> None:
+        """Appends text of the same record."""
+        self.data += data
+
 
 class Matcher:
     """Searches one shard. `feed` it all pieces in order, then read `hits`."""
@@ -96,7 +100,7 @@ class Matcher:
             if piece.begins:
                 parts.append(_Part(piece.record, piece.data))
             elif parts:
-                parts[-1].data += piece.data
+                parts[-1].extend(piece.data)
             else:
                 parts.append(self._continued(piece))
             size += len(piece.data)

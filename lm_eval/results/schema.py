@@ -319,7 +319,7 @@ class EvalResults(
     scored_from: Annotated[
         dict[str, Any],
         "for rescored results: the run folder or the sample logs that the answers were read from, "
-        "and the hashes of that run",
+        "and the hashes of that run; under `not_scored`, logs that could not be used, and why",
         "in all but rescored results",
     ]
     samples: dict[str, list[dict[str, Any]]]
