@@ -236,7 +236,7 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
         if wanted.metrics is not None:
             _drop_other_metrics(scored)
         scores[name] = scored
-    uncertainty = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
+    uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
     summary = summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples)
     statistics: RunStatistics = {}
     if unanswered := unanswered_documents(loaded["tasks"], answered.numbers):

@@ -9,7 +9,6 @@ from typing import Any
 
 from lm_eval.api.task import Task
 from lm_eval.config.group import AggMetricConfig, GroupConfig
-from lm_eval.config.serialize import serialize
 from lm_eval.errors import ConfigError
 from lm_eval.stats.errors import pooled_sample_stderr, unweighted_mean_stderr
 
@@ -120,15 +119,18 @@ class Group:
     def to_dict(self) -> dict[str, Any]:
         """Returns the group's settings as plain values, with the keys of a group file.
 
-        Settings that are not set are left out, and functions become their source code.
+        Functions become their source code. For a group with a configuration these are all settings,
+        as `GroupConfig.to_dict` returns them. Otherwise those that are not set are left out.
         """
         if self._config is not None:
             return self._config.to_dict()
-        plain: dict[str, Any] = {"group": self.name, "task": self.child_names}
+        plain: dict[str, Any] = {"group": self.name}
+        if self._children:
+            plain["task"] = self.child_names
         if self.alias:
             plain["group_alias"] = self.alias
         if self.aggregate_metric_list:
-            plain["aggregate_metric_list"] = serialize(self.aggregate_metric_list)
+            plain["aggregate_metric_list"] = [one.to_dict() for one in self.aggregate_metric_list]
         if self.metadata:
             plain["metadata"] = self.metadata
         return plain

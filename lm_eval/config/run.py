@@ -186,7 +186,7 @@ class RunConfig:
     hf_hub_log_args: Any = field(default_factory=dict)
     trackio_args: Any = field(default_factory=dict)
     seed: Any = field(default_factory=Seeds)
-    bootstrap_iters: int = DEFAULT_BOOTSTRAP_ITERS
+    bootstrap_iters: int | None = DEFAULT_BOOTSTRAP_ITERS
     confidence: float | None = None
     cluster: str | None = None
     trust_remote_code: bool = False

@@ -66,8 +66,11 @@ NOT_YET = {
     "winml": _CUSTOM_CLASS,
 }
 
+#: Names that a third-party class may take, because the published harness does not have them.
+_REPLACEABLE = ("demo", "llama-cpp")
+
 for _name, _target in MODEL_MAPPING.items():
-    model_registry.register(_name, target=_target)
+    model_registry.register(_name, target=_target, replaceable=_name in _REPLACEABLE)
 for _name, _advice in NOT_YET.items():
     model_registry.explain_missing(
         _name,
