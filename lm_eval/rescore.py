@@ -320,7 +320,7 @@ def _load_from_run(stored: StoredRun, wanted: Changes) -> _AnsweredTasks:
         numbers = chosen_documents(run, tasks)
         for name, task in tasks.items():
             task.build_all_requests(
-                limit=document_limit(run, task),
+                limit=document_limit(task, run.limit),
                 samples=numbers.get(name),
                 system_instruction=run.system_instruction,
             )

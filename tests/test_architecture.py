@@ -40,6 +40,8 @@ MAY_USE = {
     "_version": set(),
     "entry_points": set(),
     "stats": set(),
+    "caching": FOUNDATION,
+    "decontamination": set(),
     "config": FOUNDATION | {"api.instance"},
     "api.instance": FOUNDATION,
     "api.usage": FOUNDATION,
@@ -69,6 +71,8 @@ MAY_USE = {
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "scoring", "results", "runs"},
+    "evaluator_config": FOUNDATION | {"config", "tasks"},
+    "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
     "loggers": FOUNDATION | {"config", "results"},
     "cli": BELOW_TASKS
