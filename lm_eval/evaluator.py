@@ -180,7 +180,7 @@ def evaluate_tasks(
                 count_tokens(lm, task)
             data = {name: task.describe_data() for name, task in sorted(tasks.items())}
             hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
-        uncertainty = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
+        uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
         on_stored = None
         if active_run.folder is not None and store is not None and executor.collects:
             active_run.begin(identity, context, tasks, hashes)
@@ -275,7 +275,7 @@ def simple_evaluate(
     delete_requests_cache: bool = False,
     limit: float | None = None,
     samples: dict[str, list[int]] | None = None,
-    bootstrap_iters: int = DEFAULT_BOOTSTRAP_ITERS,
+    bootstrap_iters: int | None = DEFAULT_BOOTSTRAP_ITERS,
     check_integrity: bool = False,
     write_out: bool = False,
     log_samples: bool = True,
@@ -323,7 +323,7 @@ def simple_evaluate(
             `delete_requests_cache`: building requests is faster here than reading them from disk.
         limit: evaluate only the first `limit` documents of each task; below 1, that share.
         samples: indices of the documents to evaluate, from 0, by task name.
-        bootstrap_iters: number of bootstrap replicates; 0 for no standard errors at all.
+        bootstrap_iters: number of bootstrap replicates; 0 or None for no standard errors at all.
         check_integrity: whether to check the tasks before the model is loaded.
         write_out: whether to log the first prompt of each task.
         log_samples: whether the results contain every document with its answers and scores.
@@ -464,7 +464,6 @@ def evaluate(
         lm: the model.
         task_dict: the tasks, as `TaskManager.load` or `get_task_dict` returns them.
         cache_requests: accepted and ignored, as are `rewrite_requests_cache` and `verbosity`.
-        bootstrap_iters: as for `simple_evaluate`; None is the same as 0.
 
     The other arguments are those of `simple_evaluate`.
     """
@@ -472,7 +471,7 @@ def evaluate(
         model=lm,
         limit=limit,
         samples=samples,
-        bootstrap_iters=bootstrap_iters or 0,
+        bootstrap_iters=bootstrap_iters,
         write_out=write_out,
         log_samples=log_samples,
         system_instruction=system_instruction,

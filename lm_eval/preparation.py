@@ -218,15 +218,15 @@ def chosen_documents(run: RunConfig, tasks: Mapping[str, Task]) -> Mapping[str, 
     }
 
 
-def document_limit(run: RunConfig, task: Task) -> int | None:
-    """Returns how many documents of a task the run's `limit` allows; None for all.
+def document_limit(task: Task, limit: float | None) -> int | None:
+    """Returns how many documents of a task a run's `limit` allows; None for all.
 
     A `limit` below 1 is a share of the documents, rounded up. Otherwise it is rounded down, and may
     be more than the task has.
     """
-    if run.limit is None or run.limit >= 1:
-        return None if run.limit is None else min(int(run.limit), sys.maxsize)
-    return math.ceil(len(task.eval_docs) * run.limit)
+    if limit is None or limit >= 1:
+        return None if limit is None else min(int(limit), sys.maxsize)
+    return math.ceil(len(task.eval_docs) * limit)
 
 
 def build_requests(
@@ -239,7 +239,7 @@ def build_requests(
     not implement a method that the requests need.
     """
     task.build_all_requests(
-        limit=document_limit(run, task),
+        limit=document_limit(task, run.limit),
         samples=chosen,
         system_instruction=run.system_instruction,
         apply_chat_template=bool(run.apply_chat_template),
@@ -249,10 +249,15 @@ def build_requests(
     )
     _check_implemented(lm, name, task)
     if run.write_out:
-        first = task.instances[0]
+        log_first_prompt(task)
+
+
+def log_first_prompt(task: Task) -> None:
+    """Logs the first prompt of a task and its target, if its requests are built."""
+    for first in task.instances[:1]:
         logger.info(
             "%s, first document, prompt:\n%s\n(end of prompt) target:\n%s\n(end of target)",
-            name,
+            task.task_name,
             first.args[0],
             task.doc_to_target(first.doc),
         )

@@ -235,7 +235,7 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
         if wanted.metrics is not None:
             _drop_other_metrics(scored)
         scores[name] = scored
-    uncertainty = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
+    uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
     summary = with_clean_scores(
         summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples),
         scores,
@@ -325,7 +325,7 @@ def _load_from_run(stored: StoredRun, wanted: Changes) -> _AnsweredTasks:
         numbers = chosen_documents(run, tasks)
         for name, task in tasks.items():
             task.build_all_requests(
-                limit=document_limit(run, task),
+                limit=document_limit(task, run.limit),
                 samples=numbers.get(name),
                 system_instruction=run.system_instruction,
             )

@@ -40,6 +40,8 @@ MAY_USE = {
     "_version": set(),
     "entry_points": set(),
     "stats": set(),
+    "caching": FOUNDATION,
+    "decontamination": set(),
     "config": FOUNDATION | {"api.instance"},
     "api.instance": FOUNDATION,
     "api.usage": FOUNDATION,
@@ -72,6 +74,8 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "logged_tasks", "engine", "scoring", "results", "runs"}
     | {"contamination.findings"},
+    "evaluator_config": FOUNDATION | {"config", "tasks"},
+    "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
     "contamination": BELOW_TASKS
     | TASK_CONTRACTS

@@ -27,8 +27,10 @@ from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause, su
 from lm_eval.filters import absolute_paths, build_filter_ensemble, build_pipelines
 from lm_eval.metrics import documents
 from lm_eval.metrics.aggregations import bits_per_byte, mean, weighted_perplexity
+from lm_eval.prompts.fields import column_or_template
 
 logger = logging.getLogger(__name__)
+eval_logger = logger  # the published name
 
 ALL_OUTPUT_TYPES = list(OUTPUT_TYPES)
 
@@ -356,6 +358,14 @@ class Task(abc.ABC):
         With None, the examples are different each time.
         """
         self.fewshot_rnd = random.Random(seed)
+
+    @staticmethod
+    def resolve_field(doc: Mapping[str, Any], field: str | None = None) -> Any:
+        """Returns the column `field` of a document, or else renders it as a template.
+
+        Returns None if `field` is None or empty.
+        """
+        return column_or_template(doc, field)
 
     # -- requests -----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.config.generation import find_misspelled
@@ -22,9 +22,10 @@ from lm_eval.defaults import (
 )
 from lm_eval.errors import ConfigError, EvalError, suggestion, with_location
 
+C = TypeVar("C", bound="RunConfig")
 
-@dataclass
-class Seeds:
+
+class Seeds(NamedTuple):
     """The seed of each random generator; a generator whose seed is None is not seeded."""
 
     random: int | None = DEFAULT_RANDOM_SEED
@@ -186,7 +187,7 @@ class RunConfig:
     hf_hub_log_args: Any = field(default_factory=dict)
     trackio_args: Any = field(default_factory=dict)
     seed: Any = field(default_factory=Seeds)
-    bootstrap_iters: int = DEFAULT_BOOTSTRAP_ITERS
+    bootstrap_iters: int | None = DEFAULT_BOOTSTRAP_ITERS
     confidence: float | None = None
     cluster: str | None = None
     decontaminate: str | None = None
@@ -433,7 +434,7 @@ class RunConfig:
             ) from error
 
     @classmethod
-    def from_file(cls, path: str | Path, **overrides: Any) -> RunConfig:
+    def from_file(cls: type[C], path: str | Path, **overrides: Any) -> C:
         """Returns the configuration in a YAML file; `overrides` replace values of the file.
 
         Raises `ConfigError` if the file cannot be read, or contains an unknown setting or an

@@ -358,7 +358,7 @@ class Builder:
                 f"group or tag of that name.{suggestion(name, self.index)} {ELSEWHERE}"
             )
         inline = {**overrides, **own, "task": f"{file.name}{MEMBER_SEPARATOR}{name}"}
-        entry = Entry(inline["task"], kind_of(inline) or Kind.TASK, None, cfg=inline)
+        entry = Entry(inline["task"], kind_of(inline) or Kind.TASK, None, inline=inline)
         try:
             return self.build(entry)
         except EvalError as error:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -740,6 +741,32 @@ class ConfigurableTask(Task):
     def higher_is_better(self) -> dict[str, bool]:
         """Returns whether higher is better, for every reported value by name; None if unknown."""
         return self._metrics.higher_is_better
+
+    # -- the published names of the metrics, for code that reads them ---------------------------
+
+    @property
+    def _metric_fn_list(self) -> Mapping[str, Callable[..., Any] | None]:
+        """The function of every metric by name; None if the task's `process_results` scores.
+
+        This and the next three cannot be changed; call `override_metrics` to choose metrics.
+        """
+        scored = self.config.process_results is not None
+        metrics = self._metrics.functions()
+        return MappingProxyType({n: None if scored else f for n, (f, _) in metrics.items()})
+
+    @property
+    def _metric_fn_kwargs(self) -> Mapping[str, dict[str, Any]]:
+        scored = self.config.process_results is not None
+        metrics = self._metrics.functions()
+        return MappingProxyType({n: {} if scored else k for n, (_, k) in metrics.items()})
+
+    @property
+    def _aggregation_list(self) -> Mapping[str, Callable[..., Any]]:
+        return MappingProxyType(self.aggregation())
+
+    @property
+    def _higher_is_better(self) -> Mapping[str, Any]:
+        return MappingProxyType(self.higher_is_better())
 
     def __repr__(self) -> str:
         return (

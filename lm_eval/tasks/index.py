@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from lm_eval.config.functions import FunctionRef
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
 from lm_eval.errors import ConfigError
 from lm_eval.tasks import index_store
@@ -37,7 +38,7 @@ class Entry:
     """What a name in the index denotes.
 
     `path` is the YAML file of a task or group. A task or group that was given as a dictionary
-    has that in `cfg` instead. `tags` are the tags of a task or group; for a tag, they are the
+    has that in `inline` instead. `tags` are the tags of a task or group; for a tag, they are the
     names of its tasks. `duplicates` are other files below the same root folder that define
     the same name; they are ignored. `output_type` is None if the file does not set it. `root` is
     the folder of task files in which the entry was found; None if its file was named directly.
@@ -46,11 +47,27 @@ class Entry:
     name: str
     kind: Kind
     path: str | None = None
-    cfg: dict[str, Any] | None = None
+    inline: dict[str, Any] | None = None
     tags: set[str] = field(default_factory=set)
     duplicates: list[str] = field(default_factory=list)
     output_type: str | None = None
     root: Path | None = None
+
+    @property
+    def yaml_path(self) -> Path | None:
+        """The YAML file of a task or group; None for a tag or a dictionary."""
+        return None if self.path is None else Path(self.path)
+
+    @property
+    def cfg(self) -> dict[str, Any] | None:
+        """The configuration of a task or group, as in `file_of`; None for a tag.
+
+        The file is read on each access. A reference to a function is text: the folder, and what
+        follows `!function`.
+        """
+        if self.kind is Kind.TAG:
+            return None
+        return {key: _with_text(value) for key, value in file_of(self).values.items()}
 
 
 Index = dict[str, Entry]
@@ -64,7 +81,16 @@ def file_of(entry: Entry) -> YamlFile:
     """
     if entry.path is not None:
         return load_yaml_file(entry.path, entry.root)
-    return YamlFile(Path("inline"), dict(entry.cfg or {}), {})
+    return YamlFile(Path("inline"), dict(entry.inline or {}), {})
+
+
+def _with_text(value: Any) -> Any:
+    """Returns a copy of a configuration with each reference to a function as text."""
+    if isinstance(value, FunctionRef):
+        return f"{value.folder}/{value.qualified_name}"
+    if isinstance(value, dict):
+        return {key: _with_text(one) for key, one in value.items()}
+    return [_with_text(one) for one in value] if isinstance(value, list) else value
 
 
 def build_index(roots: Iterable[Path]) -> Index:

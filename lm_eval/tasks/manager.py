@@ -282,7 +282,7 @@ class TaskManager:
             known = self._prefixed.get(pack, self._index).get(inside)
             if known is not None:
                 return known, {k: v for k, v in config.items() if k != "task"}
-        return Entry(str(name), kind, None, cfg=config), {}
+        return Entry(str(name), kind, None, inline=config), {}
 
     def entries(self, name: str) -> list[Entry]:
         """Returns the index entries that a name, a pattern of names or a path selects.
