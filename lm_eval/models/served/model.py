@@ -28,9 +28,10 @@ from lm_eval.models.served.certificate import (
     remembered,
     same_answers,
 )
-from lm_eval.models.served.client import Client, Exchange
+from lm_eval.models.served.client import Client
 from lm_eval.models.served.dialects.base import Dialect
 from lm_eval.models.served.endpoint import Endpoint
+from lm_eval.models.served.exchange import Exchange
 from lm_eval.models.served.probe import Probe
 from lm_eval.models.served.redaction import credentials
 from lm_eval.models.served.retry import RetryPolicy, parsed_body

@@ -25,8 +25,8 @@ from typing import Any, Protocol
 from lm_eval.api.instance import Completion
 from lm_eval.errors import EvalError
 from lm_eval.models.planned.jobs import Prompt, Sampling, Score, Window
-from lm_eval.models.served.client import BadReplyError
 from lm_eval.models.served.dialects.base import Dialect
+from lm_eval.models.served.exchange import BadReplyError
 from lm_eval.models.served.transport import (
     BrokenReplyError,
     HttpSettings,
