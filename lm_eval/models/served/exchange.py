@@ -44,6 +44,7 @@ class Exchange:
     attempts: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     first_sent: float | None = field(default=None, init=False)
+    trouble: str = field(default="", init=False)  # why it failed last
 
 
 Result = tuple[Exchange, Any]

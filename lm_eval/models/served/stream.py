@@ -7,12 +7,14 @@ import heapq
 import itertools
 import json
 import logging
+import math
 import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +22,7 @@ from lm_eval.api.instance import Failure
 from lm_eval.errors import ModelError
 from lm_eval.models.served.exchange import UNUSABLE, Exchange, RefusedError, Result
 from lm_eval.models.served.limit import ConcurrencyLimit
+from lm_eval.models.served.outage import CHECK_SECONDS, OutageLog, Waiting
 from lm_eval.models.served.redaction import Redaction
 from lm_eval.models.served.retry import Abort, GiveUp, Retry, RetryPolicy, Verdict, judge
 from lm_eval.models.served.transport import (
@@ -69,8 +72,11 @@ class Stream:
         self._rng = random.Random()
         self._workers: set[asyncio.Task[None]] = set()
         self._draining = False
-        self._in_flight = 0
+        self._sent: set[Exchange] = set()  # those in flight
         self._last_reply = time.monotonic()
+        self._outage = OutageLog(
+            self._last_reply, policy.deadline, policy.patience, self._redaction.text
+        )
         self._error: BaseException | None = None
         self._results: deque[Result] = deque()  # appended to in one thread, taken in another
         self._arrived = threading.Event()
@@ -112,7 +118,7 @@ class Stream:
     @property
     def in_flight(self) -> int:
         """The number of requests that were sent and have no result yet."""
-        return self._in_flight
+        return len(self._sent)
 
     def close(self) -> None:
         """Cancels the requests in flight and ends the thread."""
@@ -151,6 +157,7 @@ class Stream:
         self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
         self._idle = asyncio.Event()
         async with self._make_transport() as transport:
+            watch = asyncio.create_task(self._watch())
             try:
                 self._add_workers(transport)
                 await self._idle.wait()
@@ -158,9 +165,26 @@ class Stream:
                 if unfinished and self._error is None and not self._draining:
                     raise RuntimeError("the client ended before all requests had a result")
             finally:
-                for worker in self._workers:
-                    worker.cancel()
-                await asyncio.gather(*self._workers, return_exceptions=True)
+                for task in (watch, *self._workers):
+                    task.cancel()
+                await asyncio.gather(watch, *self._workers, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        """Logs a warning when the server has been silent for a long time."""
+        while not self._draining:
+            await asyncio.sleep(CHECK_SECONDS)
+            if self._sent or self._waiting:
+                self._outage.check(time.monotonic(), self._unanswered())
+
+    def _unanswered(self) -> Waiting:
+        """Returns the requests that are in flight or wait to be sent again; there is at least one.
+
+        To be called in the thread of the event loop.
+        """
+        open_now = [*self._sent, *(exchange for _, _, exchange in self._waiting)]
+        oldest = min(open_now, key=lambda exchange: exchange.first_sent or math.inf)
+        since = oldest.first_sent or time.monotonic()
+        return Waiting(oldest.url, len(open_now), since, oldest.trouble)
 
     def _add_workers(self, transport: Transport) -> None:
         """Starts as many workers as requests may be in flight."""
@@ -217,13 +241,13 @@ class Stream:
         sent = time.monotonic()
         if exchange.first_sent is None:
             exchange.first_sent = sent
-        self._in_flight += 1
+        self._sent.add(exchange)
         try:
             body = json.dumps(exchange.payload()).encode()
             found = await transport.post(exchange.url, body, fresh=exchange.attempts > 0)
             reply = self._redaction.reply(found)
         except UnreachableError as error:
-            self._connection_failed(exchange, error)
+            self._connection_failed(exchange, error, sent)
             return
         except TimedOutError as error:
             exchange.attempts += 1
@@ -234,14 +258,17 @@ class Stream:
             self._failed(exchange, Retry(str(error)), sent)
             return
         finally:
-            self._in_flight -= 1
+            self._sent.discard(exchange)
         self._last_reply = now = time.monotonic()
         if reply.ok:
             self._read(exchange, reply, sent, now)
         elif 400 <= reply.status < 500 and self._adapted(exchange, reply, body):
+            self._outage.answered(exchange.url, sent, now)
             self._wait(exchange, 0.0)
         else:
             verdict = judge(reply)
+            if not isinstance(verdict, Retry):
+                self._outage.answered(exchange.url, sent, now)
             exchange.attempts += not (isinstance(verdict, Retry) and verdict.overload)
             self._failed(exchange, verdict, sent)
 
@@ -265,6 +292,7 @@ class Stream:
             reason = f"unusable reply ({type(error).__name__}: {error})"
             self._failed(exchange, Retry(reason), sent)
             return
+        self._outage.answered(exchange.url, sent, now)
         self._limit.replied(now)
         self._finish(exchange, result)
 
@@ -279,6 +307,7 @@ class Stream:
                 )
             )
         if isinstance(verdict, Retry):
+            exchange.trouble = verdict.reason
             if verdict.overload:
                 self._limit.overloaded(sent, now)
             wait = self._policy.wait(exchange.failures, verdict.after, self._rng)
@@ -306,7 +335,7 @@ class Stream:
             return f"{verdict.reason} (no answer within {self._policy.deadline:g} s)"
         return None
 
-    def _connection_failed(self, exchange: Exchange, error: UnreachableError) -> None:
+    def _connection_failed(self, exchange: Exchange, error: UnreachableError, sent: float) -> None:
         """Retries a request that could not be sent; ends the run if the server stays away."""
         exchange.failures += 1
         silent = time.monotonic() - self._last_reply
@@ -315,9 +344,10 @@ class Stream:
                 f"{exchange.url} cannot be reached ({error}). Check the address, start the server, "
                 "and run the same command again."
             )
-        if exchange.failures == 1:
-            logger.debug("%s cannot be reached (%s); trying again.", exchange.url, error)
         self._wait(exchange, self._policy.wait(exchange.failures, None, self._rng))
+        exchange.trouble = str(error)
+        waiting = replace(self._unanswered(), reason=exchange.trouble)
+        self._outage.unreachable(sent, self._last_reply, waiting)
 
     def _wait(self, exchange: Exchange, seconds: float) -> None:
         """Queues a request to be sent again after some seconds. It occupies no place meanwhile."""
