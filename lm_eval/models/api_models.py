@@ -483,6 +483,10 @@ class TemplateAPI(PublishedAttributes):
         )
 
     @property
+    def _cuts_text(self) -> bool:
+        return not self.overrides_hooks and super()._cuts_text
+
+    @property
     def takes_tokens(self) -> bool:
         return self.tokenized_requests if self.overrides_hooks else super().takes_tokens
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lm_eval.api.instance import Failure, Instance
+from lm_eval.api.model import move_spaces
 from lm_eval.engine.progress import Progress, stage
 from lm_eval.errors import ConfigError, ModelError
+from lm_eval.models.conventions import task_of
 from lm_eval.models.planned.jobs import GenerationJob, Prompt, Window
 from lm_eval.models.planned.model import Finished, FinishedJobs, PlannedLM
 from lm_eval.models.planned.score_plan import ScorePlan
@@ -36,6 +38,7 @@ from lm_eval.models.served.probe import Probe
 from lm_eval.models.served.redaction import credentials
 from lm_eval.models.served.retry import RetryPolicy, parsed_body
 from lm_eval.models.served.server_facts import ServerFacts
+from lm_eval.models.served.text_prompts import end_of_text, says_too_long, too_long_remedy
 from lm_eval.models.served.tokenizers import RemoteTokenizer, load_tiktoken
 from lm_eval.models.served.transport import (
     BrokenReplyError,
@@ -505,7 +508,7 @@ class ServedLM(PlannedLM):
                 if isinstance(found, Failure) and not plan.is_single(one.tag):
                     refused.append(one.tag)  # one of its prompts was refused: send them one by one
                     continue
-                results += plan.add(one.tag, found)
+                results += plan.add(one.tag, self._with_remedy(found))
             finished(results)
             bar.update(len(results))
 
@@ -514,6 +517,13 @@ class ServedLM(PlannedLM):
             singles = [single for job in refused for single in plan.split(job)]
             refused.clear()
             self._exchange(map(exchange, singles), take)
+
+    def _with_remedy(self, found: Any) -> Any:
+        """Returns a result; if a prompt was refused as too long, with what to do about it."""
+        if not isinstance(found, Failure) or not says_too_long(found.reason):
+            return found
+        remedy = too_long_remedy(self.dialect_is_chat, self.served_tokenizer is not None)
+        return Failure(f"{found.reason} ({remedy})")
 
     def _why_not(self, window: Window) -> str:
         """Returns why this server cannot score a window; "" if it can."""
@@ -555,6 +565,7 @@ class ServedLM(PlannedLM):
                 if isinstance(found, Failure) and len(batch) > 1:
                     refused.append(batch)  # one of its prompts was refused: send them one by one
                     continue
+                found = self._with_remedy(found)
                 done += [
                     (job, found if isinstance(found, Failure) else found[number])
                     for number, job in enumerate(batch)
@@ -578,6 +589,46 @@ class ServedLM(PlannedLM):
             if len(batch) == size:
                 yield alike.pop(key)
         yield from alike.values()
+
+    @property
+    def _cuts_text(self) -> bool:
+        """Whether prompts are sent as text and can be cut.
+
+        That needs a tokenizer which is not known to be another than the server's, and a context
+        length: a prompt is not cut to a length that is only assumed.
+        """
+        if self.dialect_is_chat or self.takes_tokens or self.served_tokenizer is None:
+            return False
+        is_known = self._max_length is not None or self.certificate.context_length is not None
+        return is_known and self.certificate.tokenizer in ("agrees", "unknown")
+
+    def _prompts(self, requests: Sequence[Instance]) -> list[Prompt]:
+        if not self._cuts_text:
+            return super()._prompts(requests)
+        coder, found = self._need_tokenizer(), []
+        texts = [str(request.args[0]) for request in requests]
+        for request, text, tokens in zip(requests, texts, self._encode(texts), strict=True):
+            if len(tokens) > (room := self._room(request)):
+                self.run_context.usage.truncated[task_of(request)] += 1
+                text = end_of_text(text, tokens, room, coder, self._encode)
+            found.append(Prompt(text))
+        return found
+
+    def _window(
+        self, arguments: Any, context: list[int], continuation: list[int]
+    ) -> tuple[Window, bool]:
+        window, cut = super()._window(arguments, context, continuation)
+        if not cut or arguments is None or self.dialect.accepts_tokens:
+            return window, cut
+        whole, text = [*context, *continuation], "".join(arguments)
+        if not self._cuts_text:  # the server decides whether it is too long
+            return Window(whole, len(context), text, len(arguments[0])), False
+        text = end_of_text(text, whole, self.max_length, self._need_tokenizer(), self._encode)
+        rest = move_spaces(*arguments)[1]
+        if len(text) <= len(rest):
+            return window, cut  # the continuation alone does not fit
+        before, whole = self._encode([text[: -len(rest)], text])
+        return Window(whole, len(before), text, len(text) - len(arguments[1])), cut
 
     def _prompt(self, request: Instance, tokens: list[int] | None) -> Prompt:
         text = str(request.args[0])
