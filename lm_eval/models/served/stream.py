@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from lm_eval.api.instance import Failure
-from lm_eval.errors import ModelError
+from lm_eval.errors import EvalError, ModelError
 from lm_eval.models.served.exchange import UNUSABLE, Exchange, RefusedError, Result
 from lm_eval.models.served.limit import ConcurrencyLimit
 from lm_eval.models.served.outage import CHECK_SECONDS, OutageLog, Waiting
@@ -243,7 +243,7 @@ class Stream:
             exchange.first_sent = sent
         self._sent.add(exchange)
         try:
-            body = json.dumps(exchange.payload()).encode()
+            body = _as_json(exchange)
             found = await transport.post(exchange.url, body, fresh=exchange.attempts > 0)
             reply = self._redaction.reply(found)
         except UnreachableError as error:
@@ -279,12 +279,14 @@ class Stream:
         """
         if exchange.adapt is None:
             return False
-        return exchange.adapt(reply) or json.dumps(exchange.payload()).encode() != sent
+        return exchange.adapt(reply) or _as_json(exchange) != sent
 
     def _read(self, exchange: Exchange, reply: Reply, sent: float, now: float) -> None:
         """Reads a reply with a success status, and passes its result on."""
         try:
             result = exchange.read(json.loads(reply.body))
+        except EvalError:  # ours; some are a ValueError or KeyError, too
+            raise
         except RefusedError as error:
             result = Failure(self._redaction.text(str(error)))
         except UNUSABLE as error:
@@ -359,3 +361,16 @@ class Stream:
         self._results.append((exchange, result))
         if not self._arrived.is_set():
             self._arrived.set()
+
+
+def _as_json(exchange: Exchange) -> bytes:
+    """Returns the body of a request; raises `ModelError` if it contains what is not JSON data."""
+    payload = exchange.payload()
+    try:
+        return json.dumps(payload).encode()
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"the body of a request to {exchange.url} cannot be written as JSON: {error}. It is "
+            "made from the generation settings of the task (generation_kwargs, --gen_kwargs), or "
+            "by _create_payload of the model class."
+        ) from error
