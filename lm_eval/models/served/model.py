@@ -34,6 +34,7 @@ from lm_eval.models.served.client import Client
 from lm_eval.models.served.dialects.base import Dialect
 from lm_eval.models.served.endpoint import Endpoint
 from lm_eval.models.served.exchange import Exchange
+from lm_eval.models.served.numbers import check_numbers
 from lm_eval.models.served.probe import Probe
 from lm_eval.models.served.redaction import credentials
 from lm_eval.models.served.retry import RetryPolicy, parsed_body
@@ -164,31 +165,46 @@ class ServedLM(PlannedLM):
         deadline: float = 600,
     ) -> None:
         super().__init__()
+        given = {
+            "num_concurrent": num_concurrent,
+            "max_retries": max_retries,
+            "max_gen_toks": max_gen_toks,
+            "batch_size": batch_size,
+            "seed": seed,
+            "max_length": max_length,
+            "custom_prefix_token_id": custom_prefix_token_id,
+            "timeout": timeout,
+            "deadline": deadline,
+            "max_images": max_images,
+            "price_in": price_in,
+            "price_out": price_out,
+        }
+        numbers = check_numbers(given)
         name = model or pretrained
         self.model = name or ""
         self.endpoint = self._parse_endpoint(base_url or self.default_base_url)
         self.base_url = self.endpoint.given or self.endpoint.root
         self._backend = self._read_backend(tokenizer_backend)
         self.add_bos_token = add_bos_token
-        self.custom_prefix_token_id = custom_prefix_token_id
+        self.custom_prefix_token_id = numbers["custom_prefix_token_id"]
         self.tokenized_requests = tokenized_requests
-        self.seed = seed
-        self.timeout = float(timeout)
-        self.max_retries = None if max_retries is None else int(max_retries)
+        self.seed, self.timeout = numbers["seed"], numbers["timeout"]
+        self.max_retries: int | None = numbers["max_retries"]
         self.verify_certificate, self.ca_cert_path = verify_certificate, ca_cert_path
-        self.max_images = int(max_images)
+        self.max_images = numbers["max_images"]
         self.think_end_token = think_end_token
         self.auth_token = auth_token
-        self._max_gen_toks = int(max_gen_toks)
-        self._batch_size = 1 if str(batch_size).startswith("auto") else max(1, int(batch_size))
-        self._concurrent = None if num_concurrent is None else max(1, int(num_concurrent))
-        self._max_length = None if max_length is None else int(max_length)
+        self._max_gen_toks = numbers["max_gen_toks"]
+        size = numbers["batch_size"]
+        self._batch_size = 1 if isinstance(size, str) else size
+        self._concurrent = numbers["num_concurrent"]
+        self._max_length: int | None = numbers["max_length"]
         if header is not None and not isinstance(header, Mapping):
             raise ConfigError("header must be a dictionary: header={'Name': 'value'}.")
         self._eos_string, self._header = eos_string, header
         self._api_key_env, self._identity = api_key_env, identity
-        self._prices = (price_in, price_out)
-        self._probes, self._deadline = probe, float(deadline)
+        self._prices = (numbers["price_in"], numbers["price_out"])
+        self._probes, self._deadline = probe, numbers["deadline"]
         self._tokenizer_name = tokenizer
         self._tokenizer_settings = {
             "trust_remote_code": trust_remote_code,
@@ -364,6 +380,8 @@ class ServedLM(PlannedLM):
                 "a chat API takes messages: add --apply_chat_template, so that prompts are sent as "
                 "a chat."
             )
+        # None stands for the default of an argument.
+        check_numbers({name: value for name, value in arguments.items() if value is not None})
         Endpoint.parse(arguments.get("base_url") or cls.default_base_url, cls.__name__)
 
     # -- tokenizer --------------------------------------------------------------------------------
