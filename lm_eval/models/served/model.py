@@ -16,7 +16,7 @@ from lm_eval.api.instance import Failure, Instance
 from lm_eval.api.model import move_spaces
 from lm_eval.engine.progress import Progress, stage
 from lm_eval.errors import ConfigError, ModelError
-from lm_eval.models.conventions import task_of
+from lm_eval.models.conventions import read_generation, task_of
 from lm_eval.models.planned.jobs import GenerationJob, Prompt, Window
 from lm_eval.models.planned.model import Finished, FinishedJobs, PlannedLM
 from lm_eval.models.planned.score_plan import ScorePlan
@@ -596,6 +596,29 @@ class ServedLM(PlannedLM):
             singles = [[job] for batch in refused for job in batch]
             refused.clear()
             self._exchange(map(exchange, singles), take)
+
+    def _generation_jobs(self, requests: Sequence[Instance]) -> Iterable[GenerationJob]:
+        self._warn_if_greedy(requests)
+        return super()._generation_jobs(requests)
+
+    def _warn_if_greedy(self, requests: Sequence[Instance]) -> None:
+        """Warns of tasks that ask for sampled answers, if the server does not sample."""
+        if not self.certificate.may_be_greedy:
+            return
+        settings = {repr(request.args[1]): request.args[1] for request in requests}
+        sampled = {
+            key
+            for key, given in settings.items()
+            if read_generation(given, self._max_gen_toks).sampled
+        }
+        tasks = dict.fromkeys(task_of(r) for r in requests if repr(r.args[1]) in sampled)
+        if tasks:
+            logger.warning(
+                "The server %s temperature and answers greedily. Tasks that ask for sampled "
+                "answers: %s. Their answers are not sampled, and repeats of an answer are copies.",
+                "ignores" if self.certificate.sampling == "no" else "perhaps ignores",
+                ", ".join(tasks),
+            )
 
     def _batched(self, jobs: Iterable[GenerationJob]) -> Iterator[list[GenerationJob]]:
         """Yields lists of prompts with equal settings, as many as a request may contain."""
