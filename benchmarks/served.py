@@ -181,7 +181,8 @@ def timed(work: Callable[[], list[str]], url: str) -> dict[str, Any]:
 
 def stream(given: argparse.Namespace) -> dict[str, Any]:
     """Sends requests from a generator with our client; returns the peak memory in MB."""
-    from lm_eval.models.served.client import Client, Exchange
+    from lm_eval.models.served.client import Client
+    from lm_eval.models.served.exchange import Exchange
     from lm_eval.models.served.transport import HttpSettings, HttpTransport
 
     def exchanges() -> Iterator[Exchange]:

@@ -21,8 +21,8 @@ from lm_eval.models.engines.arguments import (
 from lm_eval.models.engines.base import ONLY_ENGINE, EngineLM, Generated, Scored
 from lm_eval.models.planned.jobs import GenerationJob, Prompt, Sampling
 from lm_eval.models.planned.score_plan import Abilities, ScorePlan
-from lm_eval.models.served.client import BadReplyError, RefusedError
 from lm_eval.models.served.dialects.sglang import SGLang
+from lm_eval.models.served.exchange import BadReplyError, RefusedError
 
 logger = logging.getLogger(__name__)
 

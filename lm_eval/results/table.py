@@ -10,7 +10,11 @@ from lm_eval import markdown
 _HEADERS = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
 _NO_ANSWER = "No answer"
 _CUT_OFF = "Cut off"
-_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr", _NO_ANSWER, _CUT_OFF}
+_TRUNCATED = "Truncated prompts"
+_MISSING = "Missing"
+_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr"} | {
+    *(_NO_ANSWER, _CUT_OFF, _TRUNCATED, _MISSING)
+}
 _ARROWS = {True: "↑", False: "↓"}
 _NOT_METRICS = {"name", "alias", "sample_len", "sample_count", "dropped", "difference"}
 
@@ -69,9 +73,11 @@ def make_table(
 ) -> str:
     """Returns the Markdown table of the published harness for tasks or groups.
 
-    Three columns are added if the results contain values for them: confidence intervals, the
-    percentage of documents in which the filters found no answer, and the percentage of answers
-    that were cut off at the maximum length.
+    Five columns are added if the results contain values for them: confidence intervals, the
+    percentage of documents in which the filters found no answer, the percentage of answers that
+    were cut off at the maximum length, the number of prompts that were truncated because they were
+    too long for the model, and the percentage of documents that are missing in the scores because
+    requests failed.
 
     Args:
         result_dict: the results, which must contain `column`.
@@ -158,7 +164,45 @@ def _extra_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> l
         headers.append(_NO_ANSWER)
     if any(result_dict.get("length_stopped", {}).get(key) for key in rows):
         headers.append(_CUT_OFF)
+    if any(_truncated(key, result_dict) for key in rows):
+        headers.append(_TRUNCATED)
+    if any(_missing(key, result_dict)[0] for key in rows):
+        headers.append(_MISSING)
     return headers
+
+
+def _truncated(key: str, result_dict: Mapping[str, Any]) -> int:
+    """Returns the number of truncated requests of a task, or of all tasks of a group."""
+    counts = result_dict.get("truncated_requests", {})
+    return sum(counts.get(task, 0) for task in _tasks_of(key, result_dict))
+
+
+def _missing(key: str, result_dict: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns how many documents of a task or group are missing in its scores, and out of how many.
+
+    A task of which all documents are missing has no row, but counts in its groups.
+    """
+    unanswered, rows = result_dict.get("unanswered_documents", {}), result_dict.get("results", {})
+    tasks = _tasks_of(key, result_dict)
+    missing = sum(len(unanswered.get(task, ())) for task in tasks)
+    scored = sum(rows.get(task, {}).get("sample_len", 0) for task in tasks)
+    return missing, missing + scored
+
+
+def _tasks_of(key: str, result_dict: Mapping[str, Any]) -> set[str]:
+    """Returns the tasks of a group, those of its groups included; of a task, the task itself."""
+    children = result_dict.get("group_subtasks", {})
+    found: set[str] = set()
+    open_names, seen = [key], {key}
+    while open_names:
+        name = open_names.pop()
+        below = set(children.get(name, ()))
+        if not below:
+            found.add(name)
+        new = below - seen
+        seen |= new
+        open_names += new
+    return found
 
 
 def _extra_cells(
@@ -182,6 +226,11 @@ def _extra_cells(
             repeats = result_dict.get("configs", {}).get(key, {}).get("repeats") or 1
             stopped = result_dict["length_stopped"].get(key)
             cells.append(_share(stopped, row.get("sample_len", 0) * repeats))
+        elif header == _TRUNCATED:
+            cells.append(str(_truncated(key, result_dict) or ""))
+        elif header == _MISSING:
+            missing, documents = _missing(key, result_dict)
+            cells.append(_share(missing or None, documents))
         else:
             bounds = result_dict["intervals"].get(key, {}).get(metric_and_filter)
             cells.append("" if bounds is None else f"{bounds[0]:.4f} – {bounds[1]:.4f}")

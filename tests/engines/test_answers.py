@@ -72,9 +72,12 @@ def like(lm: Any) -> DemoLM:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_log_likelihoods_are_those_of_the_model(engine: str, create: Create) -> None:
+def test_log_likelihoods_are_those_of_the_model(
+    engine: str, create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
     lm = create(engine)
     found = lm.loglikelihood(requests("loglikelihood", PAIRS))
+    assert "Task trial: 2 requests are longer than max_length" in caplog.text
     expected = like(lm).loglikelihood(requests("loglikelihood", PAIRS))
     for pair, one, other in zip(PAIRS, found, expected, strict=True):
         assert one[0] == pytest.approx(other[0], abs=1e-3), pair

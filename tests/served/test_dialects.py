@@ -252,15 +252,6 @@ def test_long_contexts_are_cut_as_for_the_model_itself(served: Served, demo: Dem
     assert_equal(scores(served.lm, pairs), scores(demo, pairs), [2, 2])
 
 
-@on("llama-cpp-python", "together")
-def test_a_server_of_text_cannot_score_what_does_not_fit(
-    served: Served, served_with: MakeModel
-) -> None:
-    (failed,) = scores(served_with(served, max_length=CONTEXT), [(LONG, " kite.")])
-    assert isinstance(failed, Failure)
-    assert "longer than its context" in failed.reason
-
-
 @on(*FIRST_TOKEN)
 def test_perplexities_are_those_of_the_model(served: Served, served_with: MakeModel) -> None:
     """A text is divided into windows, and a window that the model would end is scored as well."""

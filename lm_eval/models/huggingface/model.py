@@ -25,6 +25,7 @@ from lm_eval.models.conventions import (
     rolling_windows,
     sampling_seed,
     task_of,
+    warn_truncated,
 )
 from lm_eval.models.huggingface.answering import (
     BuiltinLoop,
@@ -548,14 +549,6 @@ class HFLM(LoopSupport):
 
         Only the tasks of `requests` are considered.
         """
-        for task in dict.fromkeys(task_of(request) for request in requests):
-            if count := self.run_context.usage.truncated[task] - before[task]:
-                cut = "beginning" if self.truncation_side == "left" else "end of the context"
-                logger.warning(
-                    "Task %s: %d requests are longer than max_length (%d tokens) and were "
-                    "truncated: the %s was cut off.",
-                    task,
-                    count,
-                    self.max_length,
-                    cut,
-                )
+        cut = "beginning" if self.truncation_side == "left" else "end of the context"
+        truncated = self.run_context.usage.truncated
+        warn_truncated(map(task_of, requests), truncated, before, self.max_length, cut)

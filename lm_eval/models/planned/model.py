@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from lm_eval.models.conventions import (
     rolling_windows,
     sampling_seed,
     task_of,
+    warn_truncated,
 )
 from lm_eval.models.planned.ahead import computed_ahead
 from lm_eval.models.planned.jobs import GenerationJob, Prompt, Sampling, Window, groups
@@ -231,11 +233,13 @@ class PlannedLM(TemplateLM):
         **kwargs: Any,
     ) -> list[Any]:
         windows = []
+        before = Counter(self.run_context.usage.truncated)
         for number, (arguments, context, continuation) in enumerate(requests):
             window, cut = self._window(arguments, context, continuation)
             windows.append(window)
             if cut and tasks:
                 self.run_context.usage.truncated[tasks[number]] += 1
+        warn_truncated(tasks, self.run_context.usage.truncated, before, self.max_length)
         answers: list[Any] = [(0.0, True)] * len(requests)
 
         def finished(results: Sequence[tuple[int, Any]]) -> None:
@@ -353,6 +357,7 @@ class PlannedLM(TemplateLM):
             )
 
         usage = self.run_context.usage
+        before = Counter(usage.truncated)
         with progress(
             len(requests),
             "Generating answers",
@@ -360,6 +365,7 @@ class PlannedLM(TemplateLM):
             tokens=lambda: usage.tokens_generated,
         ) as bar:
             self._generate_answers(jobs, finished, bar)
+        warn_truncated(map(task_of, requests), usage.truncated, before, self.max_length)
         self._warn_of_empty(requests, answers)
         return answers
 
@@ -378,15 +384,14 @@ class PlannedLM(TemplateLM):
             if (key := repr(settings)) not in samplings:
                 samplings[key] = self._read_sampling(settings)
 
-        def tokenize(portion: Sequence[list[int]]) -> Sequence[list[int] | None]:
-            return self._prompt_tokens([requests[numbers[0]] for numbers in portion])
+        def tokenize(portion: Sequence[list[int]]) -> Sequence[Prompt]:
+            return self._prompts([requests[numbers[0]] for numbers in portion])
 
         def jobs() -> Iterator[GenerationJob]:
             # The first requests are sent while the prompts of the others are tokenized.
-            for portion, tokens in computed_ahead(tokenize, groups(prompts, TOKENIZED_AT_ONCE)):
-                for numbers, prompt_tokens in zip(portion, tokens, strict=True):
+            for portion, found in computed_ahead(tokenize, groups(prompts, TOKENIZED_AT_ONCE)):
+                for numbers, prompt in zip(portion, found, strict=True):
                     request = requests[numbers[0]]
-                    prompt = self._prompt(request, prompt_tokens)
                     yield from self._repeats(
                         request, numbers, prompt, samplings[repr(request.args[1])]
                     )
@@ -424,6 +429,11 @@ class PlannedLM(TemplateLM):
         for seed, number in enumerate(numbers, first):
             yield GenerationJob((number,), prompt, replace(sampling, seed=seed))
 
+    def _prompts(self, requests: Sequence[Instance]) -> list[Prompt]:
+        """Returns the prompt of each request, cut to what fits."""
+        tokens = self._prompt_tokens(requests)
+        return [self._prompt(one, found) for one, found in zip(requests, tokens, strict=True)]
+
     def _prompt_tokens(self, requests: Sequence[Instance]) -> Sequence[list[int] | None]:
         """Returns the tokens of each prompt, cut to what fits; None if prompts are sent as text."""
         if not self.takes_tokens:
@@ -434,12 +444,16 @@ class PlannedLM(TemplateLM):
             self._encode_prompts([str(request.args[0]) for request in requests]),
             strict=True,
         ):
-            read = read_generation(request.args[1], self._max_gen_toks)
-            room = max_context_tokens(read, self.max_length, request)
+            room = self._room(request)
             if len(tokens) > room:
                 self.run_context.usage.truncated[task_of(request)] += 1
             found.append(keep_end(tokens, room) or self._empty_prompt)
         return found
+
+    def _room(self, request: Instance) -> int:
+        """Returns how many tokens the prompt of a request may have, so that the answer fits."""
+        read = read_generation(request.args[1], self._max_gen_toks)
+        return max_context_tokens(read, self.max_length, request)
 
     def _encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the tokens of prompts to answer."""

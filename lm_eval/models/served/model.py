@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lm_eval.api.instance import Failure, Instance
+from lm_eval.api.model import move_spaces
 from lm_eval.engine.progress import Progress, stage
 from lm_eval.errors import ConfigError, ModelError
+from lm_eval.models.conventions import read_generation, task_of
 from lm_eval.models.planned.jobs import GenerationJob, Prompt, Window
 from lm_eval.models.planned.model import Finished, FinishedJobs, PlannedLM
 from lm_eval.models.planned.score_plan import ScorePlan
@@ -28,13 +30,16 @@ from lm_eval.models.served.certificate import (
     remembered,
     same_answers,
 )
-from lm_eval.models.served.client import Client, Exchange
+from lm_eval.models.served.client import Client
 from lm_eval.models.served.dialects.base import Dialect
 from lm_eval.models.served.endpoint import Endpoint
+from lm_eval.models.served.exchange import Exchange
+from lm_eval.models.served.numbers import check_numbers
 from lm_eval.models.served.probe import Probe
 from lm_eval.models.served.redaction import credentials
 from lm_eval.models.served.retry import RetryPolicy, parsed_body
 from lm_eval.models.served.server_facts import ServerFacts
+from lm_eval.models.served.text_prompts import end_of_text, says_too_long, too_long_remedy
 from lm_eval.models.served.tokenizers import RemoteTokenizer, load_tiktoken
 from lm_eval.models.served.transport import (
     BrokenReplyError,
@@ -160,31 +165,46 @@ class ServedLM(PlannedLM):
         deadline: float = 600,
     ) -> None:
         super().__init__()
+        given = {
+            "num_concurrent": num_concurrent,
+            "max_retries": max_retries,
+            "max_gen_toks": max_gen_toks,
+            "batch_size": batch_size,
+            "seed": seed,
+            "max_length": max_length,
+            "custom_prefix_token_id": custom_prefix_token_id,
+            "timeout": timeout,
+            "deadline": deadline,
+            "max_images": max_images,
+            "price_in": price_in,
+            "price_out": price_out,
+        }
+        numbers = check_numbers(given)
         name = model or pretrained
         self.model = name or ""
         self.endpoint = self._parse_endpoint(base_url or self.default_base_url)
         self.base_url = self.endpoint.given or self.endpoint.root
         self._backend = self._read_backend(tokenizer_backend)
         self.add_bos_token = add_bos_token
-        self.custom_prefix_token_id = custom_prefix_token_id
+        self.custom_prefix_token_id = numbers["custom_prefix_token_id"]
         self.tokenized_requests = tokenized_requests
-        self.seed = seed
-        self.timeout = float(timeout)
-        self.max_retries = None if max_retries is None else int(max_retries)
+        self.seed, self.timeout = numbers["seed"], numbers["timeout"]
+        self.max_retries: int | None = numbers["max_retries"]
         self.verify_certificate, self.ca_cert_path = verify_certificate, ca_cert_path
-        self.max_images = int(max_images)
+        self.max_images = numbers["max_images"]
         self.think_end_token = think_end_token
         self.auth_token = auth_token
-        self._max_gen_toks = int(max_gen_toks)
-        self._batch_size = 1 if str(batch_size).startswith("auto") else max(1, int(batch_size))
-        self._concurrent = None if num_concurrent is None else max(1, int(num_concurrent))
-        self._max_length = None if max_length is None else int(max_length)
+        self._max_gen_toks = numbers["max_gen_toks"]
+        size = numbers["batch_size"]
+        self._batch_size = 1 if isinstance(size, str) else size
+        self._concurrent = numbers["num_concurrent"]
+        self._max_length: int | None = numbers["max_length"]
         if header is not None and not isinstance(header, Mapping):
             raise ConfigError("header must be a dictionary: header={'Name': 'value'}.")
         self._eos_string, self._header = eos_string, header
         self._api_key_env, self._identity = api_key_env, identity
-        self._prices = (price_in, price_out)
-        self._probes, self._deadline = probe, float(deadline)
+        self._prices = (numbers["price_in"], numbers["price_out"])
+        self._probes, self._deadline = probe, numbers["deadline"]
         self._tokenizer_name = tokenizer
         self._tokenizer_settings = {
             "trust_remote_code": trust_remote_code,
@@ -360,6 +380,8 @@ class ServedLM(PlannedLM):
                 "a chat API takes messages: add --apply_chat_template, so that prompts are sent as "
                 "a chat."
             )
+        # None stands for the default of an argument.
+        check_numbers({name: value for name, value in arguments.items() if value is not None})
         Endpoint.parse(arguments.get("base_url") or cls.default_base_url, cls.__name__)
 
     # -- tokenizer --------------------------------------------------------------------------------
@@ -504,7 +526,7 @@ class ServedLM(PlannedLM):
                 if isinstance(found, Failure) and not plan.is_single(one.tag):
                     refused.append(one.tag)  # one of its prompts was refused: send them one by one
                     continue
-                results += plan.add(one.tag, found)
+                results += plan.add(one.tag, self._with_remedy(found))
             finished(results)
             bar.update(len(results))
 
@@ -513,6 +535,13 @@ class ServedLM(PlannedLM):
             singles = [single for job in refused for single in plan.split(job)]
             refused.clear()
             self._exchange(map(exchange, singles), take)
+
+    def _with_remedy(self, found: Any) -> Any:
+        """Returns a result; if a prompt was refused as too long, with what to do about it."""
+        if not isinstance(found, Failure) or not says_too_long(found.reason):
+            return found
+        remedy = too_long_remedy(self.dialect_is_chat, self.served_tokenizer is not None)
+        return Failure(f"{found.reason} ({remedy})")
 
     def _why_not(self, window: Window) -> str:
         """Returns why this server cannot score a window; "" if it can."""
@@ -554,6 +583,7 @@ class ServedLM(PlannedLM):
                 if isinstance(found, Failure) and len(batch) > 1:
                     refused.append(batch)  # one of its prompts was refused: send them one by one
                     continue
+                found = self._with_remedy(found)
                 done += [
                     (job, found if isinstance(found, Failure) else found[number])
                     for number, job in enumerate(batch)
@@ -567,6 +597,29 @@ class ServedLM(PlannedLM):
             refused.clear()
             self._exchange(map(exchange, singles), take)
 
+    def _generation_jobs(self, requests: Sequence[Instance]) -> Iterable[GenerationJob]:
+        self._warn_if_greedy(requests)
+        return super()._generation_jobs(requests)
+
+    def _warn_if_greedy(self, requests: Sequence[Instance]) -> None:
+        """Warns of tasks that ask for sampled answers, if the server does not sample."""
+        if not self.certificate.may_be_greedy:
+            return
+        settings = {repr(request.args[1]): request.args[1] for request in requests}
+        sampled = {
+            key
+            for key, given in settings.items()
+            if read_generation(given, self._max_gen_toks).sampled
+        }
+        tasks = dict.fromkeys(task_of(r) for r in requests if repr(r.args[1]) in sampled)
+        if tasks:
+            logger.warning(
+                "The server %s temperature and answers greedily. Tasks that ask for sampled "
+                "answers: %s. Their answers are not sampled, and repeats of an answer are copies.",
+                "ignores" if self.certificate.sampling == "no" else "perhaps ignores",
+                ", ".join(tasks),
+            )
+
     def _batched(self, jobs: Iterable[GenerationJob]) -> Iterator[list[GenerationJob]]:
         """Yields lists of prompts with equal settings, as many as a request may contain."""
         size = self._batch_size if self.dialect.accepts_lists else 1
@@ -577,6 +630,46 @@ class ServedLM(PlannedLM):
             if len(batch) == size:
                 yield alike.pop(key)
         yield from alike.values()
+
+    @property
+    def _cuts_text(self) -> bool:
+        """Whether prompts are sent as text and can be cut.
+
+        That needs a tokenizer which is not known to be another than the server's, and a context
+        length: a prompt is not cut to a length that is only assumed.
+        """
+        if self.dialect_is_chat or self.takes_tokens or self.served_tokenizer is None:
+            return False
+        is_known = self._max_length is not None or self.certificate.context_length is not None
+        return is_known and self.certificate.tokenizer in ("agrees", "unknown")
+
+    def _prompts(self, requests: Sequence[Instance]) -> list[Prompt]:
+        if not self._cuts_text:
+            return super()._prompts(requests)
+        coder, found = self._need_tokenizer(), []
+        texts = [str(request.args[0]) for request in requests]
+        for request, text, tokens in zip(requests, texts, self._encode(texts), strict=True):
+            if len(tokens) > (room := self._room(request)):
+                self.run_context.usage.truncated[task_of(request)] += 1
+                text = end_of_text(text, tokens, room, coder, self._encode)
+            found.append(Prompt(text))
+        return found
+
+    def _window(
+        self, arguments: Any, context: list[int], continuation: list[int]
+    ) -> tuple[Window, bool]:
+        window, cut = super()._window(arguments, context, continuation)
+        if not cut or arguments is None or self.dialect.accepts_tokens:
+            return window, cut
+        whole, text = [*context, *continuation], "".join(arguments)
+        if not self._cuts_text:  # the server decides whether it is too long
+            return Window(whole, len(context), text, len(arguments[0])), False
+        text = end_of_text(text, whole, self.max_length, self._need_tokenizer(), self._encode)
+        rest = move_spaces(*arguments)[1]
+        if len(text) <= len(rest):
+            return window, cut  # the continuation alone does not fit
+        before, whole = self._encode([text[: -len(rest)], text])
+        return Window(whole, len(before), text, len(text) - len(arguments[1])), cut
 
     def _prompt(self, request: Instance, tokens: list[int] | None) -> Prompt:
         text = str(request.args[0])

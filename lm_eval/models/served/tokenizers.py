@@ -8,8 +8,9 @@ from typing import Any
 
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.planned.tokenizers import TokenCoder
-from lm_eval.models.served.client import Client, Exchange
+from lm_eval.models.served.client import Client
 from lm_eval.models.served.dialects.base import field_of
+from lm_eval.models.served.exchange import Exchange
 
 
 class TiktokenTokenizer:
