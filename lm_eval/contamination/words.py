@@ -23,6 +23,7 @@ _TABLE = bytes.maketrans(
     string.ascii_lowercase.encode() + b" " * len(_ASCII_WHITESPACE),
 )
 _DELETED = string.punctuation.encode()
+_STR_TABLE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase, string.punctuation)
 #: Whitespace of `str.split` that is not ASCII.
 _WIDE = "\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 WIDE_WHITESPACE = tuple(char.encode() for char in _WIDE + "\u2028\u2029\u202f\u205f\u3000")
@@ -54,9 +55,10 @@ def valid_utf8(data: bytes) -> bytes:
     return data
 
 
-def normalize(data: bytes) -> bytes:
-    """Returns a normalized text; see `split` for the argument."""
-    return split(data)[0]
+def normalize(text: str) -> bytes:
+    """Returns a normalized text. `split` does the same for large texts at a time."""
+    words = to_utf8(text).decode().translate(_STR_TABLE).split()
+    return " ".join(words).encode()
 
 
 def split(data: bytes) -> tuple[bytes, NDArray[np.int64]]:
