@@ -18,7 +18,7 @@ from lm_eval.contamination.finding_types import DocumentFinding
 from lm_eval.contamination.index import MIN_WORDS, Query, build_index
 from lm_eval.contamination.matcher import Matcher, Piece
 from lm_eval.contamination.report import FoundIn, Report
-from lm_eval.contamination.words import normalize, split, to_utf8, valid_utf8
+from lm_eval.contamination.words import normalize, split, to_utf8, valid_utf8, word_bounds
 
 TABLE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase, string.punctuation)
 
@@ -142,6 +142,16 @@ def test_normalization_is_that_of_the_definition_for_every_character() -> None:
         text = "".join(f"a{chr(code)}B {chr(code)} " for code in codes)
         for normalized in (normalize(text), split(to_utf8(text))[0]):
             assert normalized.decode().split(" ") == plain_words(text)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.sampled_from("aB.- \n\u3000\xa0é漢\x1c"), max_size=40))
+def test_words_are_found_in_the_original_text(text: str) -> None:
+    data = text.encode()
+    starts, ends = word_bounds(data)
+    originals = [data[a:b].decode() for a, b in zip(starts, ends, strict=True)]
+    assert [" ".join(plain_words(word)) for word in originals] == plain_words(text)
+    assert originals == [text[a:b] for a, b in matcher.word_spans(text)]
 
 
 @pytest.mark.parametrize("text", ["", " ", "...", "\u3000", "\xa0", " - ", "\n\n", "a\xa0", "é"])
