@@ -18,7 +18,7 @@ from lm_eval.contamination.finding_types import DocumentFinding
 from lm_eval.contamination.index import MIN_WORDS, Query, build_index
 from lm_eval.contamination.matcher import Matcher, Piece
 from lm_eval.contamination.report import FoundIn, Report
-from lm_eval.contamination.words import normalize, to_utf8, valid_utf8
+from lm_eval.contamination.words import normalize, split, to_utf8, valid_utf8, word_bounds
 
 TABLE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase, string.punctuation)
 
@@ -51,7 +51,7 @@ def scan(
     documents: Sequence[tuple[str, str]], pieces: Sequence[Piece], n: int
 ) -> dict[int, DocumentFinding]:
     queries = [
-        Query("t", i, normalize(to_utf8(question)), normalize(to_utf8(answer)))
+        Query("t", i, normalize(question), normalize(answer))
         for i, (question, answer) in enumerate(documents)
     ]
     built, layout = build_index(queries, n)
@@ -111,11 +111,10 @@ def test_exactly_the_overlaps_of_the_definition_are_found(seed: int, n: int, var
         at = draw.randrange(len(records))
         records[at] += " " + text + " " + sentence(draw, vocabulary, 5)
     pieces = [piece for i, text in enumerate(records) for piece in cut(i, text, draw)]
-    before, matcher.BLOCK = matcher.BLOCK, draw.choice([1, 40, 300, 1 << 20])
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matcher, "BLOCK", draw.choice([1, 40, 300, 1 << 20]))
+        patch.setattr(index, "_CHUNK", draw.choice([1, 7, 50, 1 << 20]))
         found = scan(documents, pieces, n)
-    finally:
-        matcher.BLOCK = before
     for number, (question, answer) in enumerate(documents):
         expected = plain_found(question, answer, records, n)
         document = found.get(number)
@@ -141,12 +140,25 @@ def test_normalization_is_that_of_the_definition_for_every_character() -> None:
     for first in range(0, sys.maxunicode + 1, step):
         codes = range(first, min(first + step, sys.maxunicode + 1))
         text = "".join(f"a{chr(code)}B {chr(code)} " for code in codes)
-        assert normalize(to_utf8(text)).decode().split(" ") == plain_words(text)
+        for normalized in (normalize(text), split(to_utf8(text))[0]):
+            assert normalized.decode().split(" ") == plain_words(text)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.sampled_from("aB.- \n\u3000\xa0é漢\x1c"), max_size=40))
+def test_words_are_found_in_the_original_text(text: str) -> None:
+    data = text.encode()
+    starts, ends = word_bounds(data)
+    originals = [data[a:b].decode() for a, b in zip(starts, ends, strict=True)]
+    assert [" ".join(plain_words(word)) for word in originals] == plain_words(text)
+    assert originals == [text[a:b] for a, b in matcher.word_spans(text)]
 
 
 @pytest.mark.parametrize("text", ["", " ", "...", "\u3000", "\xa0", " - ", "\n\n", "a\xa0", "é"])
 def test_texts_at_the_edge_are_normalized(text: str) -> None:
-    assert normalize(to_utf8(text)).decode() == " ".join(plain_words(text))
+    normalized, ends = split(to_utf8(text))
+    assert normalized == normalize(text) == " ".join(plain_words(text)).encode()
+    assert len(ends) == len(plain_words(text))
 
 
 def test_invalid_utf8_is_read_as_replacement_characters() -> None:

@@ -24,7 +24,7 @@ _MIX = np.uint64(0xE7037ED1A0B428DB)
 #: The base of the polynomial over words. It is odd, so that it has an inverse modulo 2^64.
 _BASE = 0xFF51AFD7ED558CCD
 #: Masks that keep the first 0 to 8 bytes of a little-endian number.
-_MASKS = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
+BYTE_MASKS = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
 
 
 def word_hashes(text: bytes, ends: Positions) -> Hashes:
@@ -37,15 +37,13 @@ def word_hashes(text: bytes, ends: Positions) -> Hashes:
     A hash depends on the first 16 and the last 8 bytes of the word and on its length, so that it
     costs three reads whatever the length.
     """
-    # Numbers of 8 bytes that begin at each byte of the text.
-    padded = text + bytes(8)
-    numbers: Hashes = np.ndarray((len(text) + 1,), dtype="<u8", buffer=padded, strides=(1,))
+    numbers = numbers_at(text)
     starts = np.empty_like(ends)
     starts[:1] = 0
     starts[1:] = ends[:-1] + 1
     lengths = ends - starts
     hashes = numbers[starts]
-    hashes &= _MASKS.take(lengths, mode="clip")
+    hashes &= BYTE_MASKS.take(lengths, mode="clip")
     hashes *= _FIRST
     long = np.flatnonzero(lengths > 8)
     if len(long):
@@ -57,6 +55,14 @@ def word_hashes(text: bytes, ends: Positions) -> Hashes:
     hashes ^= hashes >> np.uint64(32)
     hashes *= _MIX
     return hashes
+
+
+def numbers_at(text: bytes) -> Hashes:
+    """Returns the number of 8 bytes that begins at each byte of a text, without copying it 8 times.
+
+    The text is continued by zeros.
+    """
+    return np.ndarray((len(text) + 1,), dtype="<u8", buffer=text + bytes(8), strides=(1,))
 
 
 class NgramHashes:

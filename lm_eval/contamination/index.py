@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_eval.contamination.hashing import Hashes, NgramHashes, Positions, word_hashes
+from lm_eval.contamination.hashing import (
+    BYTE_MASKS,
+    Hashes,
+    NgramHashes,
+    Positions,
+    numbers_at,
+    word_hashes,
+)
 
 #: Documents with fewer words are not searched for: they occur in any large corpus.
 MIN_WORDS = 5
@@ -55,13 +62,12 @@ class HashFilter:
         """Returns a filter that lets these hashes pass."""
         bits = min(_MAX_BITS, max(16, (_BITS_PER_HASH * len(hashes)).bit_length()))
         bitmap = np.zeros(1 << (bits - 3), dtype=np.uint8)
-        for numbers in (hashes, hashes * _SECOND):
-            at = numbers >> np.uint64(64 - bits)
-            np.bitwise_or.at(
-                bitmap,
-                (at >> np.uint64(3)).view(np.int64),
-                _BITS[(at & np.uint64(7)).view(np.int64)],
-            )
+        at = np.sort(np.concatenate([hashes, hashes * _SECOND]) >> np.uint64(64 - bits))
+        places = (at >> np.uint64(3)).view(np.int64)
+        first = np.flatnonzero(np.diff(places, prepend=-1))
+        if len(first):
+            values = _BITS[(at & np.uint64(7)).view(np.int64)]
+            bitmap[places[first]] = np.bitwise_or.reduceat(values, first)
         return cls(bitmap)
 
     def passing(self, hashes: Hashes) -> Positions:
@@ -160,45 +166,51 @@ def _arrays(index: Index) -> dict[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which units belong to which document."""
+    """Which units belong to which document. Documents with the same words share their text."""
 
     queries: Sequence[Query]
-    first_word: Positions
-    """The number of each document's first word in the index."""
-    words: Positions
+    text_of: Positions
+    """The number of each document's text."""
     question_words: Positions
+    """The number of words of each document's question."""
+    first_word: Positions
+    """The number of each text's first word in the index."""
+    words: Positions
+    """The number of words of each text."""
     first_unit: Positions
-    """Where the units of each document begin in `units`."""
+    """Where the units of each text begin in `units`."""
     unit_count: Positions
-    """The number of units of each document: its n-grams, 1 if it is short, 0 if it is too short."""
+    """The number of units of each text: its n-grams, 1 if it is short, 0 if it is too short."""
     units: NDArray[np.int32]
 
 
 def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
     """Returns the index of the documents, and which units belong to which of them."""
-    wholes = [query.whole for query in queries]
-    words = np.array([_count(whole) for whole in wholes], dtype=np.int64)
+    numbers: dict[bytes, int] = {}
+    text_of = [numbers.setdefault(query.whole, len(numbers)) for query in queries]
+    words = np.array([_count(text) for text in numbers], dtype=np.int64)
     asked = np.array([_count(query.question) for query in queries], dtype=np.int64)
-    text = b" ".join(whole for whole in wholes if whole)
+    text = b" ".join(filter(None, numbers))
     raw = np.frombuffer(text, dtype=np.uint8)
     ends = np.append(np.flatnonzero(raw == 0x20), len(text)) if text else np.zeros(0, np.int64)
     first_word = np.cumsum(words) - words
     is_short = (words >= MIN_WORDS) & (words < ngram)
     counts = np.where(words >= ngram, words - ngram + 1, is_short)
     first_unit = np.cumsum(counts) - counts
-    # The n-grams of all documents, then the short documents.
+    # The n-grams of all texts, then the short ones.
     grams_of = np.where(is_short, 0, counts)
     starts = np.repeat(first_word - (np.cumsum(grams_of) - grams_of), grams_of)
     starts += np.arange(len(starts))
     shorts = np.flatnonzero(is_short)
     lengths = words[shorts]
+    different = tuple(sorted(set(lengths.tolist())))
     source = _Texts(text, ends)
     gram_hashes = source.hashes(starts, ngram)
     short_hashes = np.zeros(len(shorts), dtype=np.uint64)
-    for length in np.unique(lengths):
+    for length in different:
         chosen = lengths == length
-        hashes = source.hashes(first_word[shorts[chosen]], int(length))
-        short_hashes[chosen] = short_hash(hashes, int(length))
+        hashes = source.hashes(first_word[shorts[chosen]], length)
+        short_hashes[chosen] = short_hash(hashes, length)
     grams = _unify(source, gram_hashes, starts, np.full(len(starts), ngram))
     whole = _unify(source, short_hashes, first_word[shorts], lengths)
     units = np.empty(int(counts.sum()), dtype=np.int32)
@@ -208,7 +220,7 @@ def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
     index = Index(
         ngram=ngram,
         fingerprint=_fingerprint(queries, ngram),
-        short_lengths=tuple(int(length) for length in np.unique(lengths)),
+        short_lengths=different,
         text=raw,
         ends=ends,
         unit_word=np.concatenate([grams.starts, whole.starts]),
@@ -218,9 +230,12 @@ def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
         short_hashes=whole.hashes,
         short_units=np.arange(len(whole.starts), dtype=np.int32) + len(grams.starts),
         ngram_bitmap=HashFilter.of(grams.hashes).bitmap,
-        short_bitmap=HashFilter.of(source.hashes(whole.starts, MIN_WORDS)).bitmap,
+        short_bitmap=HashFilter.of(source.hashes(np.sort(whole.starts), MIN_WORDS)).bitmap,
     )
-    return index, Layout(queries, first_word, words, asked, first_unit, counts, units)
+    layout = Layout(
+        queries, np.array(text_of, np.int64), asked, first_word, words, first_unit, counts, units
+    )
+    return index, layout
 
 
 def short_hash(hashes: Hashes, length: int) -> Hashes:
@@ -240,12 +255,34 @@ def _fingerprint(queries: Sequence[Query], ngram: int) -> str:
     return whole.hexdigest()
 
 
-@dataclass(frozen=True)
 class _Texts:
-    """The text of all documents and the ends of its words."""
+    """All texts as one, and the ends of its words."""
 
-    text: bytes
-    ends: Positions
+    def __init__(self, text: bytes, ends: Positions) -> None:
+        self.text, self.ends = text, ends
+        self._numbers = numbers_at(text)
+
+    def equal(
+        self, one: Positions, other: Positions, starts: Positions, lengths: Positions
+    ) -> NDArray[np.bool_]:
+        """Returns which parts of the text are equal: the part one[i] and the part other[i].
+
+        Part k has `lengths[k]` words from `starts[k]` on.
+        """
+        last = self.ends[starts + lengths - 1]
+        begin = np.where(starts > 0, self.ends[starts - 1] + 1, 0)
+        size = last - begin
+        same: NDArray[np.bool_] = size[one] == size[other]
+        at, offset = np.flatnonzero(same), 0
+        while len(at):
+            here = self._numbers[begin[one[at]] + offset]
+            here ^= self._numbers[begin[other[at]] + offset]
+            left = size[one[at]] - offset
+            here &= BYTE_MASKS.take(left, mode="clip")
+            same[at] = here == 0
+            offset += 8
+            at = at[(here == 0) & (left > 8)]
+        return same
 
     def slice(self, first: int, count: int) -> bytes:
         begin = int(self.ends[first - 1]) + 1 if first else 0
@@ -289,13 +326,11 @@ def _unify(source: _Texts, hashes: Hashes, starts: Positions, lengths: Positions
     group = np.cumsum(is_new) - 1
     chosen = order[is_new]
     moved: dict[tuple[int, bytes], int] = {}
-    for at in np.flatnonzero(~is_new).tolist():
-        entry, other = order[at], chosen[group[at]]
-        text = source.slice(int(starts[entry]), int(lengths[entry]))
-        if text == source.slice(int(starts[other]), int(lengths[other])):
-            continue
-        # A collision. Its unit follows the others.
-        key = (int(ordered[at]), text)
+    again = np.flatnonzero(~is_new)
+    for at in again[~source.equal(order[again], chosen[group[again]], starts, lengths)].tolist():
+        # A collision, or another text that collides with the first one. Its unit follows.
+        entry = order[at]
+        key = (int(ordered[at]), source.slice(int(starts[entry]), int(lengths[entry])))
         if key not in moved:
             moved[key] = len(chosen)
             chosen = np.append(chosen, entry)

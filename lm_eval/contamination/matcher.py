@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lm_eval.contamination.hashing import Hashes, NgramHashes, Positions, word_hashes
 from lm_eval.contamination.index import MIN_WORDS, HashFilter, Index, short_hash
-from lm_eval.contamination.words import NOT_TEXT, split
+from lm_eval.contamination.words import NOT_TEXT, split, word_bounds
 
 #: Bytes of text that are processed at a time.
 BLOCK = 1 << 20
@@ -247,27 +247,26 @@ class _Original:
     """The original text of a part, in which passages are found by their words."""
 
     def __init__(self, part: _Part) -> None:
-        before = part.before.decode(errors="replace")
-        self._text = before + part.data.decode(errors="replace")
-        self._words = word_spans(self._text)
-        self._before = len(word_spans(before))
-        self._counted = (0, part.offset - len(part.before))  # a character and its offset
+        self._data = part.before + part.data
+        self._starts, self._ends = word_bounds(self._data)
+        self._before = int(np.searchsorted(self._starts, len(part.before)))
+        self._offset = part.offset - len(part.before)
 
     def passage(self, word: int, count: int) -> tuple[int, str]:
         """Returns the offset in the record and the text of `count` words, with some text around.
 
         `word` is counted from the beginning of the part; it is negative for words before it.
-        Passages must be asked for in the order of their words.
         """
         at = max(0, word + self._before)
-        last = min(at + count, len(self._words)) - 1
-        first, last = self._words[at][0], self._words[last][1]
-        begin = max(0, first - PASSAGE_MARGIN)
-        end = min(last + PASSAGE_MARGIN, begin + PASSAGE_LENGTH)
-        char, offset = self._counted
-        if begin > char:
-            self._counted = begin, offset + len(self._text[char:begin].encode(errors="replace"))
-        return self._counted[1], self._text[begin:end]
+        last = int(self._ends[min(at + count, len(self._ends)) - 1])
+        begin = max(0, int(self._starts[at]) - PASSAGE_MARGIN)
+        end = min(last + PASSAGE_MARGIN, begin + 4 * PASSAGE_LENGTH)
+        while begin and self._data[begin] & 0xC0 == 0x80:  # inside a character
+            begin -= 1
+        while end < len(self._data) and self._data[end] & 0xC0 == 0x80:
+            end += 1
+        text = self._data[begin:end].decode(errors="replace")
+        return self._offset + begin, text[:PASSAGE_LENGTH]
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

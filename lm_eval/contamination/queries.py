@@ -11,7 +11,7 @@ import numpy as np
 from lm_eval.api.task import Task
 from lm_eval.contamination.finding_types import SearchedTask
 from lm_eval.contamination.index import MIN_WORDS, Query
-from lm_eval.contamination.words import normalize, to_utf8
+from lm_eval.contamination.words import normalize
 from lm_eval.errors import DataError, EvalError, describe_cause
 from lm_eval.metrics.documents import NOT_A_CHOICE
 from lm_eval.prompts import fields
@@ -33,7 +33,7 @@ def queries_of(task: Task, docs: Iterable[Any] | None = None) -> Iterator[Query]
                 f"task {task.task_name!r}, document {doc_id}: the text to search for cannot be "
                 f"computed: {describe_cause(error)}"
             ) from error
-        asked, answered = normalize(to_utf8(question)), normalize(to_utf8(answer))
+        asked, answered = normalize(question), normalize(answer)
         if (b" " + asked).endswith(b" " + answered):
             answered = b""  # some queries are whole texts, such as that of lambada
         yield Query(str(task.task_name), doc_id, asked, answered)

@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from lm_eval.contamination.finding_types import DocumentFinding, Match, Overlap
 from lm_eval.contamination.index import Index, Layout
-from lm_eval.contamination.matcher import Hits
+from lm_eval.contamination.matcher import PASSAGE_MARGIN, Hits, word_spans
 from lm_eval.contamination.merge import best_matches, overlap_of
 from lm_eval.contamination.runs import Runs, clip
+from lm_eval.contamination.words import normalize
 
 #: The most words of a match that are written; its length is exact.
 MATCH_WORDS = 40
+#: How many words find the beginning of a match in its passage.
+_FEW = 5
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,15 @@ class Report:
         """
         layout = self._layout
         found = self._shard_of[layout.units] >= 0
-        owner = np.repeat(np.arange(len(layout.queries)), layout.unit_count)
-        for number in np.unique(owner[found]).tolist():
-            query = layout.queries[number]
-            first, count = int(layout.first_unit[number]), int(layout.unit_count[number])
+        texts = np.repeat(np.arange(len(layout.words)), layout.unit_count)
+        with_hits = np.zeros(len(layout.words), dtype=bool)
+        with_hits[texts[found]] = True
+        for number in np.flatnonzero(with_hits[layout.text_of]).tolist():
+            query, text = layout.queries[number], int(layout.text_of[number])
+            first, count = int(layout.first_unit[text]), int(layout.unit_count[text])
             runs = _runs(found[first : first + count])
-            question, with_answer = self._overlaps(number, runs)
+            words, asked = int(layout.words[text]), int(layout.question_words[number])
+            question, with_answer = self._overlaps(words, asked, runs)
             document = DocumentFinding(
                 task=query.task,
                 doc_id=query.doc_id,
@@ -72,16 +78,18 @@ class Report:
                 contaminated=False,
                 question=question,
                 with_answer=with_answer,
-                short=int(layout.words[number]) < self._index.ngram,
+                short=words < self._index.ngram,
                 runs=runs,
-                matches=best_matches(self._matches(number, runs)),
+                matches=best_matches(self._matches(text, asked, runs)),
             )
             yield replace(document, contaminated=document.is_contaminated(threshold))
 
-    def _overlaps(self, number: int, runs: Runs) -> tuple[Overlap, Overlap]:
-        """Returns the overlaps of the question, and of the question with the answer."""
+    def _overlaps(self, words: int, asked: int, runs: Runs) -> tuple[Overlap, Overlap]:
+        """Returns the overlaps of the question, and of the question with the answer.
+
+        `words` are those of the document, `asked` those of its question.
+        """
         ngram = self._index.ngram
-        words, asked = int(self._layout.words[number]), int(self._layout.question_words[number])
         if words < ngram:
             whole = Overlap(1, 1, words)
             return (whole if asked == words else Overlap(0, 0, 0)), whole
@@ -91,19 +99,19 @@ class Report:
             overlap_of(runs, words - ngram + 1, ngram),
         )
 
-    def _matches(self, number: int, runs: Runs) -> Iterator[Match]:
+    def _matches(self, text: int, asked: int, runs: Runs) -> Iterator[Match]:
         """Yields the parts of the runs that follow each other in the corpus, too."""
-        layout, length = self._layout, min(self._index.ngram, int(self._layout.words[number]))
-        units = layout.units[int(layout.first_unit[number]) :]
+        layout, length = self._layout, min(self._index.ngram, int(self._layout.words[text]))
+        units = layout.units[int(layout.first_unit[text]) :]
         for first, count in runs:
             begin, last = first, self._place(units[first])
             for at in range(first + 1, first + count):
                 place = self._place(units[at])
                 if place != (last[0], last[1], last[2] + 1):
-                    yield self._match(number, begin, at - begin + length - 1, units[begin])
+                    yield self._match(text, asked, begin, at - begin + length - 1, units[begin])
                     begin = at
                 last = place
-            yield self._match(number, begin, first + count - begin + length - 1, units[begin])
+            yield self._match(text, asked, begin, first + count - begin + length - 1, units[begin])
 
     def _place(self, unit: int) -> tuple[int, int, int]:
         """Returns the shard, the record and the number of the word where a unit was found."""
@@ -111,25 +119,22 @@ class Report:
         hits = self._shards[shard].hits
         return shard, hits.records[hit], hits.words[hit]
 
-    def _match(self, number: int, position: int, length: int, unit: int) -> Match:
-        """Returns the match of `length` words of a document, from word `position` on."""
+    def _match(self, text: int, asked: int, position: int, length: int, unit: int) -> Match:
+        """Returns the match of `length` words of a text, from word `position` on."""
         layout = self._layout
         shard, hit = self._shards[int(self._shard_of[unit])], int(self._hit_of[unit])
         _, offset, passage = _passage(shard.hits.passages, hit)
-        words = self._index.words(
-            int(layout.first_word[number]) + position, min(length, MATCH_WORDS)
-        )
+        words = self._index.words(int(layout.first_word[text]) + position, min(length, MATCH_WORDS))
         record = shard.hits.records[hit]
+        skipped, passage = _trimmed(passage, words.decode().split(" "))
         return Match(
             words=words.decode() + (" …" if length > MATCH_WORDS else ""),
             length=length,
             position=position,
-            side="question"
-            if position + length <= int(layout.question_words[number])
-            else "answer",
+            side="question" if position + length <= asked else "answer",
             file=shard.file,
             record=shard.first_record + record,
-            offset=offset + (0 if record else shard.first_byte),
+            offset=offset + skipped + (0 if record else shard.first_byte),
             passage=passage,
         )
 
@@ -152,3 +157,18 @@ def _passage(passages: Sequence[tuple[int, int, str]], hit: int) -> tuple[int, i
         else:
             high = middle
     return passages[low]
+
+
+def _trimmed(passage: str, words: Sequence[str]) -> tuple[int, str]:
+    """Returns a passage from a little before the matched words on, and how many bytes are left out.
+
+    A passage shows several matches. The words are found by their first few ones.
+    """
+    spans = word_spans(passage)
+    normalized = [normalize(passage[begin:end]).decode() for begin, end in spans]
+    few = list(words[:_FEW])
+    for at in range(len(normalized) - len(few) + 1):
+        if normalized[at : at + len(few)] == few:
+            begin = max(0, spans[at][0] - PASSAGE_MARGIN)
+            return len(passage[:begin].encode()), passage[begin:]
+    return 0, passage

@@ -23,6 +23,11 @@ _TABLE = bytes.maketrans(
     string.ascii_lowercase.encode() + b" " * len(_ASCII_WHITESPACE),
 )
 _DELETED = string.punctuation.encode()
+_IS_SPACE = np.zeros(256, dtype=bool)
+_IS_SPACE[list(_ASCII_WHITESPACE)] = True
+_IS_KEPT = ~_IS_SPACE
+_IS_KEPT[list(_DELETED)] = False
+_STR_TABLE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase, string.punctuation)
 #: Whitespace of `str.split` that is not ASCII.
 _WIDE = "\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 WIDE_WHITESPACE = tuple(char.encode() for char in _WIDE + "\u2028\u2029\u202f\u205f\u3000")
@@ -54,9 +59,10 @@ def valid_utf8(data: bytes) -> bytes:
     return data
 
 
-def normalize(data: bytes) -> bytes:
-    """Returns a normalized text; see `split` for the argument."""
-    return split(data)[0]
+def normalize(text: str) -> bytes:
+    """Returns a normalized text. `split` does the same for large texts at a time."""
+    words = to_utf8(text).decode().translate(_STR_TABLE).split()
+    return " ".join(words).encode()
 
 
 def split(data: bytes) -> tuple[bytes, NDArray[np.int64]]:
@@ -82,6 +88,22 @@ def split(data: bytes) -> tuple[bytes, NDArray[np.int64]]:
         raw = raw[keep]
         blanks = np.flatnonzero(raw == 0x20)
     return raw[1:-1].tobytes(), blanks[1:] - 1
+
+
+def word_bounds(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns where each word of an original text begins and ends, in bytes.
+
+    There are as many as `split` finds. The bounds include punctuation at the ends of words.
+    """
+    raw = np.frombuffer(_blank_wide_whitespace(data), dtype=np.uint8)
+    inside = np.zeros(len(raw) + 2, dtype=np.int8)
+    inside[1:-1] = ~_IS_SPACE.take(raw)
+    edges = np.flatnonzero(np.diff(inside))
+    starts, ends = edges[::2], edges[1::2]
+    kept = np.zeros(len(raw) + 1, dtype=np.int64)
+    np.cumsum(_IS_KEPT.take(raw), out=kept[1:])
+    words = kept[ends] > kept[starts]  # other tokens are punctuation alone
+    return starts[words], ends[words]
 
 
 def _blank_wide_whitespace(data: bytes) -> bytes:
