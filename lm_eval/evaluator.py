@@ -18,6 +18,8 @@ from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, Seeds, absolute_path, without_secrets
+from lm_eval.contamination.coverage import Decontamination
+from lm_eval.contamination.findings import read_findings
 from lm_eval.data import mirror_at
 from lm_eval.defaults import (
     DEFAULT_BOOTSTRAP_ITERS,
@@ -54,6 +56,7 @@ from lm_eval.preparation import (
     make_context,
 )
 from lm_eval.results.assemble import assemble
+from lm_eval.results.clean_scores import contaminated_documents, with_clean_scores
 from lm_eval.results.provenance import describe_reproduction, describe_run, describe_usage
 from lm_eval.results.samples import requests_with_answers
 from lm_eval.results.schema import EvalResults
@@ -113,6 +116,7 @@ def _evaluate_run(
     """
     started, stages = time.time(), Stages()
     seed_generators(run.seed)
+    findings = None if run.decontaminate is None else read_findings(run.decontaminate)
     check_model(run)
     manager = task_manager or TaskManager(include_path=run.include_path, metadata=run.task_metadata)
     with stages("load_tasks"), mirror_at(run.data_dir):
@@ -120,13 +124,16 @@ def _evaluate_run(
         loaded = load_tasks(run, manager)
         tasks, groups = loaded["tasks"], loaded["groups"]
         check_run(run, tasks)
+        decontamination = contaminated_documents(run.decontaminate, findings, tasks)
         if run.check_integrity:
             check_integrity(run.task_list, manager, tasks, run.seed.fewshot)
     with stages("load_model"):
         check_before_loading(run)
         lm = create_model(run)
     seed_generators(run.seed)
-    return evaluate_tasks(run, lm, tasks, groups, active_run, stages, run.seed.torch, started)
+    return evaluate_tasks(
+        run, lm, tasks, groups, active_run, stages, run.seed.torch, started, decontamination
+    )
 
 
 @numpy_on_one_thread()
@@ -139,6 +146,7 @@ def evaluate_tasks(
     stages: Stages | None = None,
     seed: int | None = None,
     started: float | None = None,
+    decontamination: Decontamination | None = None,
 ) -> EvalResults | None:
     """Evaluates a loaded model on loaded tasks and returns the results.
 
@@ -152,6 +160,7 @@ def evaluate_tasks(
         seed: the seed for models that sample their answers.
         started: when the run started (seconds since the epoch). If given, the results contain a
             description of the run and its machine.
+        decontamination: the contaminated documents; if given, the results contain clean scores.
 
     Returns:
         The results; None in a process that does not collect answers (a rank other than 0).
@@ -171,7 +180,7 @@ def evaluate_tasks(
                 count_tokens(lm, task)
             data = {name: task.describe_data() for name, task in sorted(tasks.items())}
             hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
-        uncertainty = UncertaintyConfig(run.bootstrap_iters, run.confidence, run.cluster)
+        uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
         on_stored = None
         if active_run.folder is not None and store is not None and executor.collects:
             active_run.begin(identity, context, tasks, hashes)
@@ -198,7 +207,13 @@ def evaluate_tasks(
             name: score(task, chosen.get(name), context.think_end_token)
             for name, task in answered(tasks).items()
         }
-        summary = summarize(scores, groups, uncertainty, run.log_samples)
+        summary = with_clean_scores(
+            summarize(scores, groups, uncertainty, run.log_samples),
+            scores,
+            groups,
+            uncertainty,
+            decontamination,
+        )
     statistics["timings"] = stages.seconds
     if unanswered := unanswered_documents(tasks, chosen):
         statistics["partial"], statistics["unanswered_documents"] = True, unanswered
@@ -260,7 +275,7 @@ def simple_evaluate(
     delete_requests_cache: bool = False,
     limit: float | None = None,
     samples: dict[str, list[int]] | None = None,
-    bootstrap_iters: int = DEFAULT_BOOTSTRAP_ITERS,
+    bootstrap_iters: int | None = DEFAULT_BOOTSTRAP_ITERS,
     check_integrity: bool = False,
     write_out: bool = False,
     log_samples: bool = True,
@@ -286,6 +301,7 @@ def simple_evaluate(
     output_path: str | None = None,
     fresh: bool = False,
     max_failed: float | None = DEFAULT_MAX_FAILED,
+    decontaminate: str | None = None,
 ) -> EvalResults | None:
     """Evaluates a model on tasks and returns the results.
 
@@ -307,7 +323,7 @@ def simple_evaluate(
             `delete_requests_cache`: building requests is faster here than reading them from disk.
         limit: evaluate only the first `limit` documents of each task; below 1, that share.
         samples: indices of the documents to evaluate, from 0, by task name.
-        bootstrap_iters: number of bootstrap replicates; 0 for no standard errors at all.
+        bootstrap_iters: number of bootstrap replicates; 0 or None for no standard errors at all.
         check_integrity: whether to check the tasks before the model is loaded.
         write_out: whether to log the first prompt of each task.
         log_samples: whether the results contain every document with its answers and scores.
@@ -339,6 +355,8 @@ def simple_evaluate(
         fresh: whether to send all requests again, in spite of stored answers.
         max_failed: how many requests the model may leave unanswered (`Failure`) before the run is
             stopped with a `ModelError`; below 1, which share of them. None for any number.
+        decontaminate: path of a findings file (docs/contamination.md). The results then also
+            contain the scores over the documents that were not found in the corpus.
 
     Returns:
         The results (docs/results.md); None in a process that does not collect answers (a rank other
@@ -377,6 +395,7 @@ def simple_evaluate(
         output_path=output_path,
         max_failed=max_failed,
         fresh=fresh,
+        decontaminate=decontaminate,
     )
     results = run_evaluation(run, task_manager)
     if evaluation_tracker is not None and results is not None:
@@ -445,7 +464,6 @@ def evaluate(
         lm: the model.
         task_dict: the tasks, as `TaskManager.load` or `get_task_dict` returns them.
         cache_requests: accepted and ignored, as are `rewrite_requests_cache` and `verbosity`.
-        bootstrap_iters: as for `simple_evaluate`; None is the same as 0.
 
     The other arguments are those of `simple_evaluate`.
     """
@@ -453,7 +471,7 @@ def evaluate(
         model=lm,
         limit=limit,
         samples=samples,
-        bootstrap_iters=bootstrap_iters or 0,
+        bootstrap_iters=bootstrap_iters,
         write_out=write_out,
         log_samples=log_samples,
         system_instruction=system_instruction,

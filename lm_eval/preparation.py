@@ -93,7 +93,8 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
     """Raises `ConfigError` for settings that do not fit the tasks, independently of the model.
 
     Rejects a `cluster` column that no task has, and tasks that run code which the model writes,
-    unless the user has confirmed that.
+    unless the user has confirmed that. Raises `DataError` if a filter reads a file that does not
+    fit its task.
     """
     if run.cluster and not any(task.has_column(run.cluster) for task in tasks.values()):
         raise ConfigError(
@@ -106,6 +107,7 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
                 f"task {name!r} runs code that the model writes. "
                 "Confirm with --confirm_run_unsafe_code if you accept that."
             )
+        task.check_filters()
 
 
 def make_context(run: RunConfig, lm: LM, seed: int | None) -> RunContext:
@@ -216,15 +218,15 @@ def chosen_documents(run: RunConfig, tasks: Mapping[str, Task]) -> Mapping[str, 
     }
 
 
-def document_limit(run: RunConfig, task: Task) -> int | None:
-    """Returns how many documents of a task the run's `limit` allows; None for all.
+def document_limit(task: Task, limit: float | None) -> int | None:
+    """Returns how many documents of a task a run's `limit` allows; None for all.
 
     A `limit` below 1 is a share of the documents, rounded up. Otherwise it is rounded down, and may
     be more than the task has.
     """
-    if run.limit is None or run.limit >= 1:
-        return None if run.limit is None else min(int(run.limit), sys.maxsize)
-    return math.ceil(len(task.eval_docs) * run.limit)
+    if limit is None or limit >= 1:
+        return None if limit is None else min(int(limit), sys.maxsize)
+    return math.ceil(len(task.eval_docs) * limit)
 
 
 def build_requests(
@@ -237,7 +239,7 @@ def build_requests(
     not implement a method that the requests need.
     """
     task.build_all_requests(
-        limit=document_limit(run, task),
+        limit=document_limit(task, run.limit),
         samples=chosen,
         system_instruction=run.system_instruction,
         apply_chat_template=bool(run.apply_chat_template),
@@ -247,10 +249,15 @@ def build_requests(
     )
     _check_implemented(lm, name, task)
     if run.write_out:
-        first = task.instances[0]
+        log_first_prompt(task)
+
+
+def log_first_prompt(task: Task) -> None:
+    """Logs the first prompt of a task and its target, if its requests are built."""
+    for first in task.instances[:1]:
         logger.info(
             "%s, first document, prompt:\n%s\n(end of prompt) target:\n%s\n(end of target)",
-            name,
+            task.task_name,
             first.args[0],
             task.doc_to_target(first.doc),
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging as logging
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from lm_eval._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from lm_eval.config.arguments import handle_arg_string as handle_arg_string
     from lm_eval.config.arguments import simple_parse_args_string as simple_parse_args_string
     from lm_eval.logs import setup_logging as setup_logging
     from lm_eval.metrics.classification import weighted_f1_score as weighted_f1_score
@@ -24,7 +26,13 @@ if TYPE_CHECKING:
     from lm_eval.prompts.template import env as env
     from lm_eval.prompts.template import regex_replace as regex_replace
     from lm_eval.prompts.text import general_detokenize as general_detokenize
+    from lm_eval.results.names import get_file_datetime as get_file_datetime
+    from lm_eval.results.names import get_file_task_name as get_file_task_name
+    from lm_eval.results.names import get_latest_filename as get_latest_filename
+    from lm_eval.results.names import get_results_filenames as get_results_filenames
+    from lm_eval.results.names import get_sample_results_filenames as get_sample_results_filenames
     from lm_eval.results.names import sanitize_model_name as sanitize_model_name
+    from lm_eval.results.names import sanitize_task_name as sanitize_task_name
     from lm_eval.results.serialize import handle_non_serializable as handle_non_serializable
     from lm_eval.results.serialize import hash_string as hash_string
     from lm_eval.results.serialize import sanitize_list as sanitize_list
@@ -35,6 +43,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 eval_logger = logging.getLogger("lm_eval")
+
+#: The width of a column of log messages, as spaces.
+SPACING = " " * 47
+
+join_iters = chain.from_iterable
 
 
 def positional_deprecated(fn: Callable[P, R]) -> Callable[P, R]:
@@ -55,7 +68,13 @@ __getattr__, __dir__ = lazy_exports(
         "check_remote_tokenizer_support": "lm_eval.models.remote_tokenizer",
         "env": "lm_eval.prompts.template",
         "general_detokenize": "lm_eval.prompts.text",
+        "get_file_datetime": "lm_eval.results.names",
+        "get_file_task_name": "lm_eval.results.names",
+        "get_latest_filename": "lm_eval.results.names",
+        "get_results_filenames": "lm_eval.results.names",
         "get_rolling_token_windows": "lm_eval.models.conventions",
+        "get_sample_results_filenames": "lm_eval.results.names",
+        "handle_arg_string": "lm_eval.config.arguments",
         "handle_non_serializable": "lm_eval.results.serialize",
         "hash_string": "lm_eval.results.serialize",
         "make_disjoint_window": "lm_eval.models.conventions",
@@ -64,6 +83,7 @@ __getattr__, __dir__ = lazy_exports(
         "regex_replace": "lm_eval.prompts.template",
         "sanitize_list": "lm_eval.results.serialize",
         "sanitize_model_name": "lm_eval.results.names",
+        "sanitize_task_name": "lm_eval.results.names",
         "setup_logging": "lm_eval.logs",
         "simple_parse_args_string": "lm_eval.config.arguments",
         "softmax": "lm_eval.metrics.documents",

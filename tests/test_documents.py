@@ -291,10 +291,13 @@ def test_a_group_file_is_made_regular() -> None:
     group = GroupConfig("g", task="cb", aggregate_metric_list={"metric": "acc"})  # type: ignore[arg-type]
     assert group.task == ["cb"]
     assert group.aggregate_metric_list == [AggMetricConfig("acc")]
+    metric = {"metric": "acc", "filter_list": None, "aggregation": "mean", "weight_by_size": True}
     assert group.to_dict() == {
         "group": "g",
+        "group_alias": None,
         "task": ["cb"],
-        "aggregate_metric_list": [{"metric": "acc", "aggregation": "mean", "weight_by_size": True}],
+        "aggregate_metric_list": [metric],
+        "metadata": None,
     }
 
 

@@ -308,7 +308,7 @@ def test_results_tell_arguments_as_they_were_given(colours: Folder) -> None:
 
     found = config(model_args="pretrained=a,x=1", gen_kwargs="temperature=0", limit=2)
     assert found["model_args"] == "pretrained=a,x=1"
-    assert found["gen_kwargs"] == "temperature=0"
+    assert found["gen_kwargs"] == {"temperature": 0}
     assert (found["limit"], type(found["limit"])) == (2, int)
     found = config(model_args={"pretrained": "a"})
     assert (found["model_args"], found["gen_kwargs"]) == ({"pretrained": "a"}, None)

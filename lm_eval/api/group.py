@@ -9,8 +9,8 @@ from typing import Any
 
 from lm_eval.api.task import Task
 from lm_eval.config.group import AggMetricConfig, GroupConfig
-from lm_eval.config.serialize import serialize
 from lm_eval.errors import ConfigError
+from lm_eval.metrics.aggregations import aggregate_subtask_metrics
 from lm_eval.stats.errors import pooled_sample_stderr, unweighted_mean_stderr
 
 logger = logging.getLogger(__name__)
@@ -120,15 +120,18 @@ class Group:
     def to_dict(self) -> dict[str, Any]:
         """Returns the group's settings as plain values, with the keys of a group file.
 
-        Settings that are not set are left out, and functions become their source code.
+        Functions become their source code. For a group with a configuration these are all settings,
+        as `GroupConfig.to_dict` returns them. Otherwise those that are not set are left out.
         """
         if self._config is not None:
             return self._config.to_dict()
-        plain: dict[str, Any] = {"group": self.name, "task": self.child_names}
+        plain: dict[str, Any] = {"group": self.name}
+        if self._children:
+            plain["task"] = self.child_names
         if self.alias:
             plain["group_alias"] = self.alias
         if self.aggregate_metric_list:
-            plain["aggregate_metric_list"] = serialize(self.aggregate_metric_list)
+            plain["aggregate_metric_list"] = [one.to_dict() for one in self.aggregate_metric_list]
         if self.metadata:
             plain["metadata"] = self.metadata
         return plain
@@ -200,7 +203,7 @@ class Group:
         if callable(wanted.aggregation):
             row[key] = wanted.aggregation(values, sizes)
         else:
-            row[key] = mean_over_tasks(values, sizes, wanted.weight_by_size)
+            row[key] = aggregate_subtask_metrics(values, sizes, wanted.weight_by_size)
         known = callable(wanted.aggregation) is False and "N/A" not in errors
         if known and wanted.weight_by_size:
             row[stderr_key] = pooled_sample_stderr(errors, sizes)
@@ -209,16 +212,6 @@ class Group:
         else:
             row[stderr_key] = "N/A"
         return {key: sum(sizes)}
-
-
-def mean_over_tasks(values: list[float], sizes: list[int], weight_by_size: bool = True) -> float:
-    """Returns the mean of the tasks' values.
-
-    With `weight_by_size`, each task is weighted by its number of documents (`sizes`); otherwise all
-    tasks have the same weight. Raises `ZeroDivisionError` if there are no tasks or no documents.
-    """
-    weights = sizes if weight_by_size else [1] * len(sizes)
-    return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
 
 
 def _size(scores: Scores, key: str) -> int:

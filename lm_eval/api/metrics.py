@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from lm_eval.api.registry import register_aggregation as register_aggregation
     from lm_eval.api.registry import register_metric as register_metric
     from lm_eval.metrics.aggregations import acc_all as acc_all
+    from lm_eval.metrics.aggregations import (
+        aggregate_subtask_metrics as aggregate_subtask_metrics,
+    )
     from lm_eval.metrics.aggregations import bits_per_byte as bits_per_byte
     from lm_eval.metrics.aggregations import brier_score as brier_score
     from lm_eval.metrics.aggregations import bypass_agg as bypass_agg
@@ -35,16 +38,19 @@ if TYPE_CHECKING:
     from lm_eval.metrics.translation import chrf as chrf
     from lm_eval.metrics.translation import chrfpp as chrfpp
     from lm_eval.metrics.translation import ter as ter
+    from lm_eval.metrics.uncertainty import stderr_for_metric as stderr_for_metric
     from lm_eval.stats.bootstrap import bootstrap_stderr as bootstrap_stderr
     from lm_eval.stats.errors import mean_stderr as mean_stderr
     from lm_eval.stats.errors import pooled_sample_stderr as pooled_sample_stderr
     from lm_eval.stats.errors import sample_stddev as sample_stddev
+    from lm_eval.stats.errors import unweighted_mean_stderr as unweighted_mean_stderr
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Metric": "lm_eval.metrics.metric",
         "acc_all": "lm_eval.metrics.aggregations",
+        "aggregate_subtask_metrics": "lm_eval.metrics.aggregations",
         "bits_per_byte": "lm_eval.metrics.aggregations",
         "bleu": "lm_eval.metrics.translation",
         "bootstrap_stderr": "lm_eval.stats.bootstrap",
@@ -67,7 +73,9 @@ __getattr__, __dir__ = lazy_exports(
         "register_aggregation": "lm_eval.api.registry",
         "register_metric": "lm_eval.api.registry",
         "sample_stddev": "lm_eval.stats.errors",
+        "stderr_for_metric": "lm_eval.metrics.uncertainty",
         "ter": "lm_eval.metrics.translation",
+        "unweighted_mean_stderr": "lm_eval.stats.errors",
         "weighted_mean": "lm_eval.metrics.aggregations",
         "weighted_perplexity": "lm_eval.metrics.aggregations",
     },

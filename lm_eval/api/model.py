@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lm_eval._lazy import lazy_exports
 from lm_eval.api.context import RunContext
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.errors import ModelError
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Self = TypeVar("Self", bound="LM")
+T = TypeVar("T", bound="LM")
+
+# Imported on first use, because it needs the answer store.
+__getattr__, _ = lazy_exports(__name__, {"CachingLM": "lm_eval.models.caching"})
 
 
 class CacheHook:
@@ -216,8 +220,8 @@ class LM(abc.ABC):
 
     @classmethod
     def create_from_arg_string(
-        cls: type[Self], arg_string: str, additional_config: dict[str, Any] | None = None
-    ) -> Self:
+        cls: type[T], arg_string: str, additional_config: dict[str, Any] | None = None
+    ) -> T:
         """Returns a model created with the arguments in `arg_string`, `"key=value,key=value"`.
 
         A JSON object is accepted too, and `""` for no arguments. `additional_config` is explained
@@ -227,10 +231,10 @@ class LM(abc.ABC):
 
     @classmethod
     def create_from_arg_obj(
-        cls: type[Self],
+        cls: type[T],
         arg_dict: dict[str, Any],
         additional_config: dict[str, Any] | None = None,
-    ) -> Self:
+    ) -> T:
         """Returns a model created with the keyword arguments `arg_dict`.
 
         `additional_config` contains further arguments (batch size, device); None values are left

@@ -13,7 +13,7 @@ import importlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from lm_eval.entry_points import PluginEntry, plugin_entries
 from lm_eval.errors import ConfigError, UnknownNameError, describe_cause, suggestion
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+D = TypeVar("D")
 C = TypeVar("C", bound=Callable[..., Any])
+
+#: The `default` of `Registry.get` if none is given, because None may be a default.
+_NO_DEFAULT: Any = object()
 
 
 class Registry(Generic[T]):
@@ -39,37 +43,57 @@ class Registry(Generic[T]):
         model_registry.get("my-model")
     """
 
-    def __init__(self, kind: str, home: str, entry_points: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        home: str | None = None,
+        entry_points: str | None = None,
+        *,
+        unique: bool = True,
+    ) -> None:
         """Creates an empty registry.
 
         Args:
             kind: the kind of objects, for error messages ("model").
-            home: the module whose import registers the built-in entries.
+            home: the module whose import registers the built-in entries; None for none.
             entry_points: the entry-point group of installed packages; None for none.
+            unique: whether it is an error to register another object under a name that is taken.
+                Otherwise the later one replaces the earlier.
         """
         self.kind = kind
         self._home = home
         self._group = entry_points
+        self._unique = unique
         self._entries: dict[str, T | str] = {}
         self._third_party: set[str] = set()
+        self._replaceable: set[str] = set()
         self._defined: dict[str, str] = {}
         self._missing: dict[str, str] = {}
         self._complete = False
 
     def register(
-        self, *names: str, target: T | str | None = None, owner: Any = None
+        self,
+        *names: str,
+        target: T | str | None = None,
+        owner: Any = None,
+        replaceable: bool = False,
     ) -> Callable[[T], T]:
         """Registers `target` under `names`; without `target`, returns a decorator that registers.
 
-        A later entry replaces an earlier one of the same name, but a built-in entry never replaces
-        a third-party one.
+        If a name is taken, a registry that is not `unique` replaces the entry, but never a
+        third-party one by a built-in one. A `unique` one raises `ConfigError`, unless it is the
+        same object, or was defined again in the same place (a cell of a notebook that is run
+        twice).
 
         Args:
             names: the names. A decorator without names uses the name of the decorated object.
             target: the object, or a `"module:object"` string that is imported on first use.
             owner: the function or module that the object belongs to, for objects without a
                 `__module__` such as booleans.
+            replaceable: whether the names of a `unique` registry may be taken by another object.
         """
+        if replaceable:
+            self._replaceable.update(names)
 
         def decorate(obj: T) -> T:
             self._add(names or (getattr(obj, "__name__", str(obj)),), obj, owner or obj)
@@ -87,6 +111,11 @@ class Registry(Generic[T]):
         """
         module = owner if isinstance(owner, str) else getattr(owner, "__module__", __name__)
         built_in = str(module).startswith("lm_eval.")
+        if self._unique and not built_in:
+            if self._home is not None:
+                importlib.import_module(self._home)  # registers the names that are taken
+            for name in names:
+                self._check_free(name, entry)
         for name in names:
             if not built_in:
                 self._third_party.add(name)
@@ -94,19 +123,49 @@ class Registry(Generic[T]):
                 self._entries[name] = entry
                 self._defined[name] = _location(entry, owner)
 
+    def _check_free(self, name: str, entry: T | str) -> None:
+        """Raises `ConfigError` if another object is registered as `name`.
+
+        An object of an installed package that is not imported yet may be replaced: it is known only
+        by the name under which the package offers it.
+        """
+        current = self._entries.get(name)
+        if current is None or current == entry:
+            return
+        here, there = _definition(entry), _definition(current)
+        if here is not None and here == there:
+            return
+        if isinstance(current, str) and not current.startswith("lm_eval."):
+            return
+        if name in self._replaceable and name not in self._third_party:
+            return
+        raise ConfigError(
+            f"the {self.kind} {name!r} is already registered as {there or repr(current)}. "
+            f"Choose another name for {here or repr(entry)}."
+        )
+
     def explain_missing(self, name: str, reason: str) -> None:
         """Sets the error message of `get` for a name that users may expect but that is not here."""
         self._missing[name] = reason
 
-    def get(self, name: str) -> T:
+    @overload
+    def get(self, name: str) -> T: ...
+
+    @overload
+    def get(self, name: str, default: D) -> T | D: ...
+
+    def get(self, name: str, default: Any = _NO_DEFAULT) -> Any:
         """Returns the object registered as `name`, importing it if necessary.
 
-        Raises `UnknownNameError` for an unknown name, with the most similar names, or with the
-        reason that `explain_missing` set. If the object must be imported and a module is missing,
-        raises `ModuleNotFoundError`; if a third-party module fails otherwise, `ConfigError`.
+        Returns `default`, if it is given, for an unknown name. Otherwise raises `UnknownNameError`,
+        with the most similar names, or with the reason that `explain_missing` set. If the object
+        must be imported and a module is missing, raises `ModuleNotFoundError`; if a third-party
+        module fails otherwise, `ConfigError`.
         """
         if name not in self._entries:
             self._load_all()
+        if name not in self._entries and default is not _NO_DEFAULT:
+            return default
         if name not in self._entries and name in self._missing:
             raise UnknownNameError(self._missing[name])
         if name not in self._entries:
@@ -120,7 +179,7 @@ class Registry(Generic[T]):
             if self._entries[name] == entry:  # the import may have registered the name itself
                 self._entries[name] = found
             entry = self._entries[name]
-        return entry  # type: ignore[return-value]
+        return entry
 
     def _import(self, name: str, location: str) -> T:
         """Imports `location`, a `module:object`, and returns the object.
@@ -159,7 +218,8 @@ class Registry(Generic[T]):
         self._complete = True  # before the import, which looks names up itself
         already = dict(self._entries)
         try:
-            importlib.import_module(self._home)
+            if self._home is not None:
+                importlib.import_module(self._home)
         except BaseException:
             self._complete = False
             raise
@@ -215,9 +275,30 @@ class Registry(Generic[T]):
         """Returns all names, those of plug-ins included; imports no plug-in."""
         return list(self)
 
-    def items(self) -> list[tuple[str, T]]:
-        """Returns `(name, object)` for all names; imports every object, as `get` does."""
-        return [(name, self.get(name)) for name in self]
+    def values(self) -> list[T | str]:
+        """Returns all objects, in the order of `keys`; one that is not imported as its location.
+
+        The location is `"module:object"`. Imports nothing.
+        """
+        return [entry for _, entry in self.items()]
+
+    def items(self) -> list[tuple[str, T | str]]:
+        """Returns `(name, object)` for all names; an object that is not imported as its location.
+
+        The location is `"module:object"`. Imports nothing.
+        """
+        return [(name, self._entries[name]) for name in self]
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind!r}, {len(self._entries)} entries)"
+
+
+def _definition(obj: Any) -> str | None:
+    """Returns `module:qualified name` of a class or function; a string unchanged, else None."""
+    if isinstance(obj, str):
+        return obj
+    named = hasattr(obj, "__module__") and hasattr(obj, "__qualname__")
+    return f"{obj.__module__}:{obj.__qualname__}" if named else None
 
 
 def _location(entry: Any, owner: Any) -> str:
@@ -235,32 +316,36 @@ def _location(entry: Any, owner: Any) -> str:
 
 
 model_registry: Registry[type[LM]] = Registry("model", "lm_eval.models", "lm_eval.models")
-filter_registry: Registry[type[Filter]] = Registry("filter", "lm_eval.filters", "lm_eval.filters")
+filter_registry: Registry[type[Filter]] = Registry(
+    "filter", "lm_eval.filters", "lm_eval.filters", unique=False
+)
 metric_registry: Registry[Callable[..., Any]] = Registry(
-    "metric", "lm_eval.metrics", "lm_eval.metrics"
+    "metric", "lm_eval.metrics", "lm_eval.metrics", unique=False
 )
 aggregation_registry: Registry[Callable[..., Any]] = Registry(
-    "aggregation", "lm_eval.metrics", "lm_eval.aggregations"
+    "aggregation", "lm_eval.metrics", "lm_eval.aggregations", unique=False
 )
 reduction_registry: Registry[Callable[..., Any]] = Registry(
-    "reduction", "lm_eval.metrics", "lm_eval.reductions"
+    "reduction", "lm_eval.metrics", "lm_eval.reductions", unique=False
 )
 metric_agg_registry: Registry[Callable[..., Any]] = Registry(
-    "metric with a default aggregation", "lm_eval.metrics"
+    "metric with a default aggregation", "lm_eval.metrics", unique=False
 )
 metric_reduction_registry: Registry[Callable[..., Any]] = Registry(
-    "metric with a default reduction", "lm_eval.metrics"
+    "metric with a default reduction", "lm_eval.metrics", unique=False
 )
 metric_output_registry: Registry[tuple[str, ...]] = Registry(
-    "metric with a known output type", "lm_eval.metrics"
+    "metric with a known output type", "lm_eval.metrics", unique=False
 )
 higher_is_better_registry: Registry[bool] = Registry(
-    "metric with a known direction", "lm_eval.metrics"
+    "metric with a known direction", "lm_eval.metrics", unique=False
 )
 
-format_registry: Registry[Any] = Registry("format", "lm_eval.prompts.formats", "lm_eval.formats")
+format_registry: Registry[Any] = Registry(
+    "format", "lm_eval.prompts.formats", "lm_eval.formats", unique=False
+)
 sampler_registry: Registry[type[Any]] = Registry(
-    "few-shot sampler", "lm_eval.prompts.fewshot", "lm_eval.samplers"
+    "few-shot sampler", "lm_eval.prompts.fewshot", "lm_eval.samplers", unique=False
 )
 
 #: What a log-likelihood metric may need in addition to the log-likelihoods: "tokens", the length of
@@ -289,7 +374,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
 
 #: Metrics computed from log-likelihoods: one registry per output type.
 likelihood_registries: dict[str, Registry[LikelihoodMetric]] = {
-    output_type: Registry(f"{output_type} metric", "lm_eval.metrics")
+    output_type: Registry(f"{output_type} metric", "lm_eval.metrics", unique=False)
     for output_type in ("loglikelihood", "loglikelihood_rolling", "multiple_choice")
 }
 
@@ -314,6 +399,9 @@ DEFAULT_METRIC_REGISTRY: dict[str, list[str]] = {
 
 def register_model(*names: str) -> Callable[[type[LM]], type[LM]]:
     """Class decorator that registers a model class (`LM`) under these names for `--model`.
+
+    Raises `ConfigError` if another class has one of the names; only the names of built-in classes
+    that the published harness does not have (`demo`, `llama-cpp`) may be taken.
 
     Example::
 

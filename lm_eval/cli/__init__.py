@@ -17,7 +17,20 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from lm_eval._version import __version__
-from lm_eval.cli import doctor, fetch, ls, new, packs, reproduce, resume, run, score, show, validate
+from lm_eval.cli import (
+    contamination,
+    doctor,
+    fetch,
+    ls,
+    new,
+    packs,
+    reproduce,
+    resume,
+    run,
+    score,
+    show,
+    validate,
+)
 from lm_eval.errors import EvalError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
 
@@ -32,6 +45,7 @@ COMMANDS = {
     "validate": validate,
     "doctor": doctor,
     "new": new,
+    "contamination": contamination,
     "fetch": fetch,
     "packs": packs,
 }

@@ -34,6 +34,27 @@ def parse_value(text: str) -> Any:
     return text
 
 
+def handle_arg_string(arg: str) -> Any:
+    """Returns the value that a text spells, by the simpler rules of the published harness.
+
+    A text in quotes is the text inside them. `true`, `false` and `none`, in any case, are those
+    values. Digits with an optional sign are an integer, and what `float` reads is a float. Any
+    other text, also a list, is returned without the spaces around it.
+    """
+    text = arg.strip()
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    known = {"true": True, "false": False, "none": None}
+    if text.lower() in known:
+        return known[text.lower()]
+    for read in (int, float) if text.lstrip("+-").isdigit() else (float,):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
 def split_outside_brackets(text: str, separator: str = ",") -> list[str]:
     """Returns the parts of `text` between each `separator` that is not inside `()`, `[]` or `{}`.
 

@@ -35,6 +35,10 @@ class AggMetricConfig:
         if isinstance(self.filter_list, str):
             self.filter_list = [self.filter_list]
 
+    def to_dict(self, keep_callable: bool = False) -> dict[str, Any]:
+        """Returns all fields as plain data; a function as its source unless `keep_callable`."""
+        return {f.name: serialize(getattr(self, f.name), keep_callable) for f in fields(self)}
+
 
 @dataclass
 class GroupConfig:
@@ -105,8 +109,12 @@ class GroupConfig:
     def to_dict(self, keep_callable: bool = False) -> dict[str, Any]:
         """Returns the configuration as a dictionary of plain data.
 
-        Fields that are None are left out. Functions become their source code, unless
-        `keep_callable` is set.
+        Fields that are None are included, except `include`. Functions become their source code,
+        unless `keep_callable` is set.
         """
-        plain: dict[str, Any] = serialize(self, keep_callable)
+        plain = {f.name: serialize(getattr(self, f.name), keep_callable) for f in fields(self)}
+        if self.include is None:
+            del plain["include"]
+        if self.aggregates is not None:
+            plain["aggregate_metric_list"] = [one.to_dict(keep_callable) for one in self.aggregates]
         return plain

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from lm_eval.config.arguments import parse_arguments
 from lm_eval.config.generation import find_misspelled
@@ -22,9 +22,10 @@ from lm_eval.defaults import (
 )
 from lm_eval.errors import ConfigError, EvalError, suggestion, with_location
 
+C = TypeVar("C", bound="RunConfig")
 
-@dataclass
-class Seeds:
+
+class Seeds(NamedTuple):
     """The seed of each random generator; a generator whose seed is None is not seeded."""
 
     random: int | None = DEFAULT_RANDOM_SEED
@@ -186,9 +187,10 @@ class RunConfig:
     hf_hub_log_args: Any = field(default_factory=dict)
     trackio_args: Any = field(default_factory=dict)
     seed: Any = field(default_factory=Seeds)
-    bootstrap_iters: int = DEFAULT_BOOTSTRAP_ITERS
+    bootstrap_iters: int | None = DEFAULT_BOOTSTRAP_ITERS
     confidence: float | None = None
     cluster: str | None = None
+    decontaminate: str | None = None
     trust_remote_code: bool = False
     confirm_run_unsafe_code: bool = False
     metadata: Any = field(default_factory=dict)
@@ -212,6 +214,19 @@ class RunConfig:
             raise ConfigError(
                 f"samples_format must be jsonl, zst or parquet, not {self.samples_format!r}."
             )
+        if self.decontaminate is not None:
+            if not isinstance(self.decontaminate, (str, os.PathLike)):
+                raise ConfigError(
+                    "decontaminate must be the path of a findings file, not "
+                    f"{self.decontaminate!r}."
+                )
+            self.decontaminate = os.fspath(self.decontaminate)
+            if self.predict_only:
+                raise ConfigError(
+                    "decontaminate and predict_only cannot be combined, because predict_only "
+                    "computes no scores. Leave decontaminate out, and score the answers later: "
+                    "lm-eval score DIR --decontaminate FINDINGS"
+                )
         if self.fewshot_as_multiturn and not self.apply_chat_template:
             raise ConfigError("fewshot_as_multiturn needs apply_chat_template; set that too.")
         if self.fewshot_as_multiturn is None:
@@ -368,7 +383,7 @@ class RunConfig:
             plain["model"] = f"{absolute_path(file)}:{name}"
         seeds = self.seed
         plain["seed"] = [seeds.random, seeds.numpy, seeds.torch, seeds.fewshot]
-        for name in ("include_path", "data_dir", "output_path", "use_cache"):
+        for name in ("include_path", "data_dir", "output_path", "use_cache", "decontaminate"):
             plain[name] = absolute_path(plain[name])
         plain["tasks"] = [_recorded_task(spec) for spec in self.task_list]
         set_now = {
@@ -419,7 +434,7 @@ class RunConfig:
             ) from error
 
     @classmethod
-    def from_file(cls, path: str | Path, **overrides: Any) -> RunConfig:
+    def from_file(cls: type[C], path: str | Path, **overrides: Any) -> C:
         """Returns the configuration in a YAML file; `overrides` replace values of the file.
 
         Raises `ConfigError` if the file cannot be read, or contains an unknown setting or an

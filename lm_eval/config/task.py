@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.api.instance import OUTPUT_TYPES, OutputType
 from lm_eval.config.generation import find_misspelled
+from lm_eval.config.record import Record
 from lm_eval.config.serialize import serialize, serialize_function
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.defaults import default_gen_kwargs
@@ -21,7 +22,7 @@ Template = str | Callable[..., Any]
 
 
 @dataclass
-class FewshotConfig:
+class FewshotConfig(Record):
     """How the few-shot examples of a task are drawn and rendered.
 
     Templates, delimiters, `gen_prefix` and `process_docs` that are not set are taken from the
@@ -61,7 +62,7 @@ _INHERITED = (
 
 
 @dataclass
-class TaskConfig(dict):  # type: ignore[type-arg]
+class TaskConfig(Record):
     """The configuration of a task, as in its YAML file.
 
     Fields can also be read like a dictionary (`config["task"]`), since published task code does.
@@ -202,42 +203,6 @@ class TaskConfig(dict):  # type: ignore[type-arg]
             self.fewshot_config = self._make_fewshot(self.fewshot_config or {})
         return self.fewshot_config
 
-    # -- access like a dictionary: `config["task"]` and `config.get("task")` -------------------
-
-    def __getitem__(self, key: str) -> Any:
-        return getattr(self, key)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        setattr(self, key, value)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Returns the field `key`, or `default` if there is no such field; a field may be None."""
-        return getattr(self, key, default)
-
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and hasattr(self, key)
-
-    def __iter__(self) -> Iterator[str]:
-        return (f.name for f in dataclasses.fields(self))
-
-    def __len__(self) -> int:
-        return len(dataclasses.fields(self))
-
-    def __bool__(self) -> bool:
-        return True
-
-    def keys(self) -> Any:
-        """Returns the names of all fields, also of those that are None."""
-        return list(self)
-
-    def values(self) -> Any:
-        """Returns the values of all fields, in the order of `keys`."""
-        return [self[name] for name in self]
-
-    def items(self) -> Any:
-        """Returns `(name, value)` of all fields, also of those that are None."""
-        return [(name, self[name]) for name in self]
-
     def to_dict(self, keep_callable: bool = False) -> dict[str, Any]:
         """Returns the configuration as a dictionary of plain data.
 
@@ -245,7 +210,8 @@ class TaskConfig(dict):  # type: ignore[type-arg]
         code, unless `keep_callable` is set.
         """
         plain: dict[str, Any] = {}
-        for name, value in self.items():
+        for name in TASK_FIELDS:
+            value = getattr(self, name)
             if value is None:
                 continue
             if isinstance(value, FewshotConfig):

@@ -157,3 +157,15 @@ def _exp_or_inf(value: float) -> float:
         return math.exp(value)
     except OverflowError:
         return math.inf
+
+
+def aggregate_subtask_metrics(
+    metrics: Sequence[float], sizes: Sequence[int], weight_by_size: bool = True
+) -> float:
+    """Returns the mean of the scores of several tasks.
+
+    With `weight_by_size`, each task is weighted by its number of documents (`sizes`); otherwise all
+    tasks have the same weight. Raises `ZeroDivisionError` if there are no tasks or no documents.
+    """
+    weights = sizes if weight_by_size else [1] * len(sizes)
+    return sum(m * w for m, w in zip(metrics, weights, strict=True)) / sum(weights)

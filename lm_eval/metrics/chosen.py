@@ -128,6 +128,18 @@ class TaskMetrics:
         """The names of the metrics of all pipelines; a name may occur several times."""
         return [name for chosen in self._all for name in chosen.metrics]
 
+    def functions(self) -> dict[str, tuple[Callable[..., Any] | None, dict[str, Any]]]:
+        """Returns the function of every metric and its additional arguments, by name.
+
+        For a metric that is computed from log-likelihoods, the function is the registered
+        placeholder.
+        """
+        metrics = {k: v for chosen in self._all for k, v in chosen.metrics.items()}
+        return {
+            name: (metric.fn or metric_registry.get(name, None), dict(metric.kwargs))
+            for name, metric in metrics.items()
+        }
+
     @property
     def aggregations(self) -> dict[str, Callable[..., Any]]:
         """The aggregation of every value that any pipeline reports, by the value's name."""

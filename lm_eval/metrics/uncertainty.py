@@ -165,6 +165,36 @@ def standard_error(
     return None
 
 
+def stderr_for_metric(
+    metric: Aggregation, bootstrap_iters: int
+) -> Callable[[Sequence[Any]], float] | None:
+    """Returns the function that computes the standard error of an aggregation of documents.
+
+    It takes the value of each document, as `standard_error` does, and returns nan if there are too
+    few. Returns None if `bootstrap_iters` is 0 or less, or if no method is known for the
+    aggregation.
+    """
+    if bootstrap_iters <= 0 or not _has_standard_error(metric):
+        return None
+
+    def stderr(items: Sequence[Any]) -> float:
+        error = standard_error(metric, items, bootstrap_iters)
+        return math.nan if error is None else error
+
+    return stderr
+
+
+def _has_standard_error(aggregation: Aggregation) -> bool:
+    """Returns whether `standard_error` knows a method for an aggregation."""
+    known = (aggregations.acc_all, aggregations.median)
+    return (
+        aggregation in _MEAN_AGGREGATIONS
+        or aggregation in _SUM_AGGREGATIONS
+        or aggregation in known
+        or is_resampled(aggregation)
+    )
+
+
 def _sum_by_cluster(columns: Array, clusters: Clusters) -> Array:
     """Returns the sums of `columns` over the documents of each cluster, `[clusters, k]`."""
     codes = cluster_codes(clusters)

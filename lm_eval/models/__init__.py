@@ -42,6 +42,14 @@ PACKAGES = {
 
 _CHECKPOINTS = "Use `--model hf`, which runs transformers models from the hub or a folder."
 _SERVER = "Start its server and use `--model local-completions --model_args base_url=…,model=…`."
+_CHAT_SERVER = (
+    "Start a server that takes images, such as vLLM's, and use "
+    "`--model local-chat-completions --model_args base_url=…,model=…`."
+)
+_HOOKS = (
+    "Register forward hooks on a transformers model that steer it, and pass the model: "
+    "`HFLM(pretrained=model, tokenizer=…)` (lm_eval.models.huggingface)."
+)
 _CUSTOM_CLASS = "A custom model class can call a server or another library (docs/extending.md)."
 
 #: Models of the published harness (0.4.13) that are not available here yet, with an alternative.
@@ -49,7 +57,7 @@ NOT_YET = {
     "habana": _CHECKPOINTS,
     "hf-audiolm-qwen": _CUSTOM_CLASS,
     "hf-mistral3": _CHECKPOINTS,
-    "hf-multimodal": _CUSTOM_CLASS,
+    "hf-multimodal": _CHAT_SERVER,
     "ipex": _CHECKPOINTS,
     "mamba_ssm": _CHECKPOINTS,
     "megatron_lm": _CUSTOM_CLASS,
@@ -58,16 +66,19 @@ NOT_YET = {
     "onnxruntime": _CUSTOM_CLASS,
     "onnxruntime-genai": _CUSTOM_CLASS,
     "openvino": _CHECKPOINTS,
-    "steered": _CUSTOM_CLASS,
+    "steered": _HOOKS,
     "textsynth": _CUSTOM_CLASS,
     "trtllm": _SERVER,
-    "vllm-vlm": _SERVER.replace("local-completions", "local-chat-completions"),
+    "vllm-vlm": _CHAT_SERVER,
     "watsonx_llm": _CUSTOM_CLASS,
     "winml": _CUSTOM_CLASS,
 }
 
+#: Names that a third-party class may take, because the published harness does not have them.
+_REPLACEABLE = ("demo", "llama-cpp")
+
 for _name, _target in MODEL_MAPPING.items():
-    model_registry.register(_name, target=_target)
+    model_registry.register(_name, target=_target, replaceable=_name in _REPLACEABLE)
 for _name, _advice in NOT_YET.items():
     model_registry.explain_missing(
         _name,

@@ -16,6 +16,7 @@ from lm_eval.errors import (
     EvalError,
     ModelError,
     UnknownNameError,
+    as_original_type,
     describe_cause,
     nearest,
     suggestion,
@@ -51,8 +52,9 @@ def check_model(run: RunConfig) -> None:
 def check_before_loading(run: RunConfig) -> None:
     """Raises if the class of the model rejects the arguments, before the model is created.
 
-    Imports the class. `ConfigError` for an argument that its constructor does not have, otherwise
-    what its method `check_before_loading` raises. A model passed as an object is not checked.
+    Imports the class. `ConfigError`, which is also a `TypeError`, for an argument that its
+    constructor does not have, otherwise what its method `check_before_loading` raises. A model
+    passed as an object is not checked.
     """
     if isinstance(run.model, str):
         model_class = _model_class(run.model)
@@ -78,8 +80,9 @@ def never_measured(run: RunConfig) -> dict[str, str]:
 def create_model(run: RunConfig) -> LM:
     """Returns the model of the run: the object given, or one created from its name and arguments.
 
-    Raises `ConfigError` for unknown or missing arguments, `ModelError` if the constructor fails,
-    and what `check_model` raises.
+    Raises `ConfigError`, which is also a `TypeError`, for unknown or missing arguments. Raises
+    `ModelError`, which is also an instance of the original type, if the constructor fails. Raises
+    what `check_model` raises.
     """
     check_model(run)
     if isinstance(run.model, LM):
@@ -101,15 +104,19 @@ def create_model(run: RunConfig) -> LM:
         if isinstance(error, TypeError) and (
             missing := _missing_arguments(model_class, {**run.model_args, **accepted})
         ):
-            raise ConfigError(
+            required = ConfigError(
                 f"the model {run.model!r} requires {' and '.join(missing)}: pass "
                 f"--model_args {','.join(f'{name}=…' for name in missing)}."
                 f"{_similar_argument(missing[0], run.model_args)}"
-            ) from error
-        raise ModelError(
+            )
+            raise as_original_type(required, error) from error
+        failed = ModelError(
             f"the model {run.model!r} could not be created with {_shown(run.model_args)}: "
             f"{describe_cause(error)}"
-        ) from error
+        )
+        if isinstance(error, SystemExit):
+            raise failed from error
+        raise as_original_type(failed, error) from error
 
 
 def _shown(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,16 +186,17 @@ def _missing_arguments(model_class: type[LM], arguments: Mapping[str, Any]) -> l
 def _check_arguments(name: str, model_class: type[LM], arguments: dict[str, Any]) -> None:
     """Raises `ConfigError` for an argument that the constructor of the model does not have.
 
-    A constructor with `**kwargs` accepts any argument. `name` is the name of the model, for the
-    message.
+    It is also a `TypeError`, which calling the constructor would raise. A constructor with
+    `**kwargs` accepts any argument. `name` is the name of the model, for the message.
     """
     named, takes_any = _parameters(model_class)
     for argument in arguments:
         if not takes_any and argument not in named:
-            raise ConfigError(
+            unknown = ConfigError(
                 f"model_args: the model {name!r} takes no argument {argument!r}."
                 f"{suggestion(argument, named)} Its arguments are: {', '.join(named) or 'none'}."
             )
+            raise as_original_type(unknown, TypeError())
 
 
 def _accepted_settings(model_class: type[LM], extras: dict[str, Any]) -> dict[str, Any]:

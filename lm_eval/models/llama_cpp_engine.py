@@ -229,8 +229,8 @@ class LlamaCpp(EngineLM):
         known = inspect.signature(type(self.model).create_completion).parameters
         return frozenset(known) - _OWN_SETTINGS
 
-    def generate(self, jobs: Iterable[GenerationJob]) -> Iterator[Generated]:
-        for job in jobs:
+    def generate(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
+        for job in filter(None, jobs):
             sampling = job.sampling
             reply = self.model.create_completion(
                 list(job.prompt.tokens or ()),

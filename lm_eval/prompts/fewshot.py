@@ -16,6 +16,13 @@ from lm_eval.errors import ConfigError
 Doc = Any
 
 
+class FewshotCountError(ConfigError, AssertionError):
+    """A number of few-shot examples that is negative or larger than the number of documents.
+
+    It is also an `AssertionError`, which the published samplers raise.
+    """
+
+
 @register_sampler("default")
 class ContextSampler:
     """The default few-shot sampler, which draws examples at random, and the base class of samplers.
@@ -91,7 +98,7 @@ class ContextSampler:
     ) -> Sequence[Doc]:
         """Returns `n` example documents drawn at random, none of which equals `eval_doc`.
 
-        Called once for each evaluated document. Returns an empty list if `n` is 0 or less.
+        Called once for each evaluated document. Returns an empty list if `n` is 0.
 
         Args:
             n: the number of examples.
@@ -101,12 +108,13 @@ class ContextSampler:
             **kwargs: ignored.
 
         Raises:
-            ConfigError: there are fewer than `n` documents to draw from or, with `eval_doc`, fewer
-                than `n + 1`, or fewer than `n` that differ from it.
+            FewshotCountError: `n` is negative; or there are fewer than `n` documents to draw from
+                or, with `eval_doc`, fewer than `n + 1`, or fewer than `n` that differ from it.
         """
         # With `eval_doc`, one more example than needed is drawn, and `eval_doc` (or else the last
         # example) is dropped. The published harness draws in this way, so the examples are equal.
         if n <= 0:
+            self._check_pool_size(n, 0)
             return []
         if df:
             self.df = list(df)
@@ -133,9 +141,13 @@ class ContextSampler:
 
     @staticmethod
     def _check_pool_size(needed: int, available: int) -> None:
-        """Raises `ConfigError` if `needed` documents cannot be drawn from `available` ones."""
+        """Raises `FewshotCountError` if `needed` documents cannot be drawn from `available`."""
+        if needed < 0:
+            raise FewshotCountError(
+                f"the number of few-shot examples must be 0 or more, not {needed}."
+            )
         if needed > available:
-            raise ConfigError(
+            raise FewshotCountError(
                 f"{needed} few-shot examples are needed, but there are only {available} documents "
                 "to draw from. Lower num_fewshot, or set fewshot_split to a larger split."
             )
@@ -159,7 +171,8 @@ class FirstNSampler(ContextSampler):
     ) -> Sequence[Doc]:
         """Returns the first `n` documents that do not equal `eval_doc`, in order.
 
-        Raises `ConfigError` if there are fewer than `n`. `df` and `kwargs` are ignored.
+        Raises `FewshotCountError` if there are fewer than `n`, or if `n` is negative. `df` and
+        `kwargs` are ignored.
         """
         pool = self.df if eval_doc is None else self.rm_eval_doc(eval_doc, self.df)
         self._check_pool_size(n, len(pool))
@@ -182,7 +195,7 @@ def replace_eval_doc(
             draws stays that of the published harness.
 
     Raises:
-        ConfigError: there are not enough other documents.
+        FewshotCountError: there are not enough other documents.
     """
     if doc not in drawn:
         return drawn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,39 @@ def sanitize_model_name(model_name: str) -> str:
     published harness.
     """
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model_name)
+
+
+def sanitize_task_name(task_name: str) -> str:
+    """Returns the task name with every character that is not a letter, digit or `_` as `_`."""
+    return re.sub(r"\W", "_", task_name)
+
+
+def get_file_task_name(filename: str) -> str:
+    """Returns the task in the name of a sample log: `t` of `samples_t_2026-11-17.jsonl`."""
+    return filename[filename.find("_") + 1 : filename.rfind("_")]
+
+
+def get_file_datetime(filename: str) -> str:
+    """Returns the time in the name of a results file or sample log, as text.
+
+    The ending `.jsonl` is removed, the ending `.json` is not, as in the published harness.
+    """
+    return filename[filename.rfind("_") + 1 :].replace(".jsonl", "")
+
+
+def get_latest_filename(filenames: Iterable[str]) -> str:
+    """Returns the file whose name has the latest time; `ValueError` if there are none."""
+    return max(filenames, key=get_file_datetime)
+
+
+def get_results_filenames(filenames: Iterable[str]) -> list[str]:
+    """Returns the paths that belong to results files (`…/results_<time>.json`)."""
+    return [name for name in filenames if "/results_" in name and ".json" in name]
+
+
+def get_sample_results_filenames(filenames: Iterable[str]) -> list[str]:
+    """Returns the paths that belong to sample logs (`…/samples_<task>_<time>.jsonl`)."""
+    return [name for name in filenames if "/samples_" in name and ".json" in name]
 
 
 def file_name(name: str) -> str:

@@ -16,7 +16,7 @@ _ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr"} | {
     *(_NO_ANSWER, _CUT_OFF, _TRUNCATED, _MISSING)
 }
 _ARROWS = {True: "↑", False: "↓"}
-_NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
+_NOT_METRICS = {"name", "alias", "sample_len", "sample_count", "dropped", "difference"}
 
 #: The metric of a task that is not scored (`--predict_only`). Its value is a placeholder.
 _NOT_SCORED = "bypass"
@@ -37,13 +37,16 @@ def heading(results: Mapping[str, Any]) -> str:
 
 
 def make_tables(result_dict: Mapping[str, Any]) -> str:
-    """Returns the table of tasks, followed by the table of groups if there are any.
+    """Returns the table of tasks, followed by the tables of groups and of clean scores, if any.
 
     For a task that was not scored (`--predict_only`), the value is "not scored".
     """
     columns = ["results", "groups"] if "groups" in result_dict else ["results"]
     shown = _without_bypass(result_dict)
-    return "\n".join(make_table(shown, column) for column in columns)
+    tables = [make_table(shown, column) for column in columns]
+    if "decontaminated" in result_dict:
+        tables.append(clean_table(result_dict))
+    return "\n".join(tables)
 
 
 def _without_bypass(result_dict: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,6 +94,63 @@ def make_table(
         lines += _lines(name, key, result_dict, rows[key], extra)
     first = "Groups" if column == "groups" else "Tasks"
     return markdown.table([first, *_HEADERS, *extra], lines, right=_ALIGN_RIGHT)
+
+
+def clean_table(result_dict: Mapping[str, Any]) -> str:
+    """Returns the table of clean scores (`--decontaminate`), below a line that describes it.
+
+    One row per metric of each task and group: the score over the clean documents, the number of
+    these and of the contaminated documents, and the difference between both kinds.
+    """
+    rows, source = result_dict["decontaminated"], result_dict["decontaminated_with"]
+    lines = [
+        line
+        for key, depth in _hierarchy(result_dict.get("group_subtasks", {}), rows)
+        for line in _clean_lines(" " * depth + "- " * bool(depth), key, result_dict)
+    ]
+    interval = f"{100 * source['confidence']:g}% interval"
+    headers = [*_CLEAN_HEADERS, interval]
+    return (
+        f"Scores without the documents that {source['findings']} lists as contaminated:\n"
+        + markdown.table(headers, lines, right=_CLEAN_RIGHT)
+    )
+
+
+_DIFFERENCE = "Clean − contaminated"
+_CLEAN_HEADERS = (
+    *("Tasks", "Filter", "Metric", "", "Clean", "", "Stderr", "Documents", "Dropped"),
+    _DIFFERENCE,
+)
+_CLEAN_RIGHT = {"Clean", "Stderr", "Documents", "Dropped", _DIFFERENCE}
+
+
+def _clean_lines(indent: str, key: str, result_dict: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the rows of a task or group in the table of clean scores, one per metric.
+
+    If it has no clean scores, there is one row that says why.
+    """
+    row = result_dict["decontaminated"][key]
+    directions = result_dict.get("higher_is_better", {}).get(key, {})
+    name, counts = f"{indent}{row.get('alias', key)}", [str(row["sample_len"]), str(row["dropped"])]
+    lines = []
+    for metric_and_filter in _metrics(row):
+        metric, _, pipeline = metric_and_filter.partition(",")
+        arrow, value = _ARROWS.get(directions.get(metric), ""), _number(row[metric_and_filter])
+        stderr = _number(row[f"{metric}_stderr,{pipeline}"])
+        found = row.get("difference", {}).get(metric_and_filter)
+        bounds = None if found is None else found.get("interval")
+        difference = [
+            "none dropped" if not row["dropped"] else "" if found is None else _signed(found),
+            "" if bounds is None else f"{bounds[0]:+.4f} – {bounds[1]:+.4f}",
+        ]
+        lines.append([name, pipeline, metric, arrow, value, "±", stderr, *counts, *difference])
+        name = ""
+    reason = "all dropped" if not row["sample_len"] else "no score"
+    return lines or [[name, "", "", "", reason, "", "", *counts, "", ""]]
+
+
+def _signed(found: Mapping[str, Any]) -> str:
+    return f"{found['difference']:+.4f}"
 
 
 def _extra_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
@@ -192,11 +252,8 @@ def _lines(
     version = str(result_dict["versions"].get(key, "N/A"))
     shots = str(result_dict.get("n-shot", {}).get(key, ""))
     directions = result_dict.get("higher_is_better", {}).get(key, {})
-    metrics = sorted(
-        k for k in row if k not in _NOT_METRICS and not k.partition(",")[0].endswith("_stderr")
-    )
     lines = []
-    for metric_and_filter in metrics:
+    for metric_and_filter in _metrics(row):
         metric, _, pipeline = metric_and_filter.partition(",")
         error = row.get(f"{metric}_stderr,{pipeline}")
         arrow = _ARROWS.get(directions.get(metric), "")
@@ -208,6 +265,13 @@ def _lines(
         name = version = ""
     empty = [""] * (5 + len(extra))
     return lines or [[name, version, "", shots, *empty]]
+
+
+def _metrics(row: Mapping[str, Any]) -> list[str]:
+    """Returns the sorted keys of the scores in a row, such as `acc,none`."""
+    return sorted(
+        k for k in row if k not in _NOT_METRICS and not k.partition(",")[0].endswith("_stderr")
+    )
 
 
 def _share(count: int | None, of: int) -> str:

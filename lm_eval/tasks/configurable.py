@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -22,7 +23,7 @@ from lm_eval.data import (
     process_split,
 )
 from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause, suggestion
-from lm_eval.filters import build_pipelines
+from lm_eval.filters import absolute_paths, build_pipelines
 from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
 from lm_eval.metrics.chosen import (
@@ -81,7 +82,7 @@ class ConfigurableTask(Task):
         self._splits_used: set[str] = set()
         self._fewshot_examples = FewshotExamples(self)
         try:
-            self._filters = build_pipelines(self.config.filter_list)
+            self._filters = build_pipelines(absolute_paths(self.config.filter_list, self._folder))
             Thinking.parse(self.config.think_end_token, self.config.think_tags)
         except ConfigError as error:
             raise ConfigError(f"task {self.task_name!r}: {error}") from error
@@ -357,10 +358,6 @@ class ConfigurableTask(Task):
     def doc_to_prefix(self, doc: Any) -> Any:
         """Returns the text with which the answer begins (`gen_prefix`); None if there is none."""
         return fields.column_or_template(doc, self.config.gen_prefix)
-
-    def should_decontaminate(self) -> bool:
-        """Returns whether the task sets `should_decontaminate`."""
-        return self.config.should_decontaminate
 
     def doc_to_decontamination_query(self, doc: Any) -> Any:
         """Returns the text to search for in training data; None without `should_decontaminate`.
@@ -744,6 +741,32 @@ class ConfigurableTask(Task):
     def higher_is_better(self) -> dict[str, bool]:
         """Returns whether higher is better, for every reported value by name; None if unknown."""
         return self._metrics.higher_is_better
+
+    # -- the published names of the metrics, for code that reads them ---------------------------
+
+    @property
+    def _metric_fn_list(self) -> Mapping[str, Callable[..., Any] | None]:
+        """The function of every metric by name; None if the task's `process_results` scores.
+
+        This and the next three cannot be changed; call `override_metrics` to choose metrics.
+        """
+        scored = self.config.process_results is not None
+        metrics = self._metrics.functions()
+        return MappingProxyType({n: None if scored else f for n, (f, _) in metrics.items()})
+
+    @property
+    def _metric_fn_kwargs(self) -> Mapping[str, dict[str, Any]]:
+        scored = self.config.process_results is not None
+        metrics = self._metrics.functions()
+        return MappingProxyType({n: {} if scored else k for n, (_, k) in metrics.items()})
+
+    @property
+    def _aggregation_list(self) -> Mapping[str, Callable[..., Any]]:
+        return MappingProxyType(self.aggregation())
+
+    @property
+    def _higher_is_better(self) -> Mapping[str, Any]:
+        return MappingProxyType(self.higher_is_better())
 
     def __repr__(self) -> str:
         return (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,8 @@ def start(folder: Path, command: list[str], **variables: str) -> subprocess.Pope
         text=True,
         cwd=folder,
         env=environment(folder, **variables),
+        # A background job of a shell ignores SIGINT, and its children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 

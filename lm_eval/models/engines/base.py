@@ -15,6 +15,7 @@ from lm_eval.engine.progress import Progress
 from lm_eval.errors import ConfigError, ModelError, suggestion
 from lm_eval.models.conventions import max_context_tokens, read_generation
 from lm_eval.models.engines.arguments import as_integer, check_lengths
+from lm_eval.models.engines.data_parallel import EngineCopies
 from lm_eval.models.identity import fingerprint
 from lm_eval.models.planned.jobs import GenerationJob, Sampling, Window
 from lm_eval.models.planned.model import Finished, FinishedJobs, PlannedLM
@@ -67,10 +68,12 @@ class EngineLM(PlannedLM):
 
     A subclass implements `score` and `generate`. Both get everything that is to be computed at
     once, in the order of prefixes, so that the engine's scheduler and prefix cache can work, and
-    yield lists of results as the engine finishes them.
+    yield lists of results as the engine finishes them. It sets `copies` if it runs several engines
+    in processes of their own (`data_parallel.py`); then neither is called in this process.
 
     Attributes:
         engine: the name of the engine, for messages.
+        copies: the engines in other processes; None if the engine runs in this one.
         model_args: the arguments that the engine was created with.
         length_names: the arguments that set the context length.
         longer_variable: the environment variable with which the engine accepts a context length
@@ -83,6 +86,7 @@ class EngineLM(PlannedLM):
     #: Arguments that cannot change an answer; stored answers are used if only these differ.
     speed_arguments: ClassVar[frozenset[str]] = frozenset()
     model_args: Mapping[str, Any]
+    copies: EngineCopies | None = None
 
     def __init__(
         self,
@@ -139,8 +143,20 @@ class EngineLM(PlannedLM):
         """Yields lists of the jobs of `plan` with their results, as they are finished."""
 
     @abc.abstractmethod
-    def generate(self, jobs: Iterable[GenerationJob]) -> Iterator[Generated]:
-        """Yields lists of jobs with one answer per sample, as they are finished."""
+    def generate(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
+        """Yields lists of jobs with one answer per sample, as they are finished.
+
+        An item None means that no job is ready yet, while others are computed. More may follow.
+        """
+
+    @property
+    def concurrent(self) -> int:
+        """How many requests the engine works on at a time."""
+        return 1
+
+    def counters(self) -> dict[str, float]:
+        """Returns the counters of the engine by name; none, if it has none."""
+        return {}
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -189,16 +205,24 @@ class EngineLM(PlannedLM):
             sampling = replace(sampling, seed=as_integer("seed", seed))
         return replace(sampling, others=others)
 
-    def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
+    def scores(self, windows: Sequence[Window]) -> Iterator[Sequence[tuple[int, Any]]]:
+        """Yields lists of windows, by their positions, with their scores, as they are finished."""
         plan = ScorePlan(windows, self.abilities)
         for batch in self.score(plan):
-            results = [done for job, found in batch for done in plan.add(job, found)]
+            yield [done for job, found in batch for done in plan.add(job, found)]
+
+    def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
+        usage = self.run_context.usage
+        copies = self.copies
+        for results in copies.scores(windows, usage) if copies else self.scores(windows):
             finished(results)
             bar.update(len(results))
 
     def _generate_answers(
         self, jobs: Iterable[GenerationJob], finished: FinishedJobs, bar: Progress
     ) -> None:
-        for batch in self.generate(jobs):
+        usage = self.run_context.usage
+        copies = self.copies
+        for batch in copies.generate(jobs, usage) if copies else self.generate(jobs):
             finished(batch)
             bar.update(sum(len(job.requests) for job, _ in batch))

@@ -201,7 +201,7 @@ class HuggingFaceModel(TemplateLM):
         `_DEFAULT_MAX_LENGTH`. Raises `ModelError` if `max_length` is more than the configuration
         allows.
         """
-        return loading.resolve_max_length(
+        return loading.choose_max_length(
             self._max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
         )
 

@@ -16,14 +16,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from lm_eval.api.model import choose_template
 from lm_eval.data import hub
-from lm_eval.errors import ConfigError, ModelError
+from lm_eval.errors import ConfigError, ModelError, as_original_type
+from lm_eval.models.context_length import configured_length, resolve_max_length, text_config
 from lm_eval.models.huggingface.arguments import parse_integer
-from lm_eval.models.huggingface.network import text_config
-
-MAX_LENGTH_KEYS = ("n_positions", "max_position_embeddings", "n_ctx")
-"""Configuration keys that contain the maximum length of a text, in the order they are looked up."""
-UNLIMITED_LENGTH = 10**9
-"""A tokenizer's `model_max_length` from here on means that its limit is unknown."""
 
 
 def choose_device(device: str | torch.device | None) -> torch.device:
@@ -85,8 +80,8 @@ def read_dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
 def load_or_explain(load: Callable[..., Any], kind: str, name: str, **options: Any) -> Any:
     """Returns `load(name, **options)`; raises a `ModelError` that explains why it failed.
 
-    If the hub does not respond, huggingface_hub is restricted to its cache, so that it does not
-    retry.
+    The error is also an instance of the original type, such as `OSError` for a missing folder. If
+    the hub does not respond, huggingface_hub is restricted to its cache, so that it does not retry.
 
     Args:
         load: a `from_pretrained` function.
@@ -100,7 +95,7 @@ def load_or_explain(load: Callable[..., Any], kind: str, name: str, **options: A
         with progress_bars_only_on_terminals(), offline() if hub_problem else nullcontext():
             return load(name, **options)
     except Exception as error:  # custom model code can raise anything
-        raise loading_error(error, kind, name, hub_problem) from error
+        raise as_original_type(loading_error(error, kind, name, hub_problem), error) from error
 
 
 def is_local_path(name: str) -> bool:
@@ -447,23 +442,18 @@ def check_vocabulary(tokenizer: Any, model: Any) -> None:
         )
 
 
-def resolve_max_length(requested: int | None, config: Any, tokenizer: Any, default: int) -> int:
+def choose_max_length(requested: int | None, config: Any, tokenizer: Any, default: int) -> int:
     """Returns the maximum number of tokens that the model reads at once.
 
-    That is `requested` if given, else what the configuration or the tokenizer states, else
-    `default`. Raises `ModelError` if `requested` is more than the configuration allows.
+    That is `requested` if given, else what `resolve_max_length` returns. Raises `ModelError` if
+    `requested` is more than the configuration allows.
     """
-    own = text_config(config)
-    stated = (getattr(own, name, None) for name in MAX_LENGTH_KEYS)
-    limit = next((int(n) for n in stated if n and n > 0), None)
-    if requested is not None:
-        if limit is not None and requested > limit:
-            raise ModelError(
-                f"max_length={requested} is more than the model can read: its configuration allows "
-                f"at most {limit} tokens. Use max_length={limit} or less."
-            )
-        return requested
-    if limit is not None:
-        return limit
-    longest = getattr(tokenizer, "model_max_length", None)
-    return int(longest) if longest and longest < UNLIMITED_LENGTH else default
+    if requested is None:
+        return resolve_max_length(config, tokenizer, default=default)
+    limit = configured_length(config)
+    if limit is not None and requested > limit:
+        raise ModelError(
+            f"max_length={requested} is more than the model can read: its configuration allows "
+            f"at most {limit} tokens. Use max_length={limit} or less."
+        )
+    return requested

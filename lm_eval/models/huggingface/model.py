@@ -18,6 +18,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.engine.progress import progress, stage
 from lm_eval.errors import ConfigError
+from lm_eval.models.context_length import text_config
 from lm_eval.models.conventions import (
     TextScores,
     Window,
@@ -54,7 +55,7 @@ from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.loading import dtype_of, embedding_rows
 from lm_eval.models.huggingface.memory import TokenBudget, max_answers_in_memory
 from lm_eval.models.huggingface.model_state import eval_mode, has_custom_generate, model_fingerprint
-from lm_eval.models.huggingface.network import Network, text_config
+from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.published_helpers import LoopSupport
 from lm_eval.models.huggingface.request_errors import NaNScoresError
 from lm_eval.models.huggingface.scoring import NumberedScore, PlainScorer, Scorer, TreeScorer

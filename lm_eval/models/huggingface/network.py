@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lm_eval.models.context_length import text_config
 from lm_eval.models.huggingface.accelerated import reduce_rows
 from lm_eval.models.huggingface.attention import configs_of, model_lock
 from lm_eval.models.huggingface.replaced_forwards import Forward, ReplacedForwards
@@ -171,12 +172,3 @@ def split_into_pieces(row: Any, rows: int, at_once: int) -> list[tuple[int, int,
         if end > begin:
             cuts.append((first, last, int(begin), int(end)))
     return cuts
-
-
-def text_config(config: Any) -> Any:
-    """Returns the configuration of the language model inside `config`, if that has several parts.
-
-    Otherwise returns `config` itself.
-    """
-    read = getattr(config, "get_text_config", None)
-    return read(decoder=True) if read is not None else config

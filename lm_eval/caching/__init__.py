@@ -1,0 +1,1 @@
+"""The published file cache for Python objects."""

@@ -1,0 +1,1 @@
+"""The published tools that remove test documents from training text."""
