@@ -33,7 +33,7 @@ class AnthropicLM(ServedLM):
         model: the name of the model.
         max_tokens_to_sample: the maximum length of an answer, if the request does not set it.
         temperature: used if the request does not set it.
-        kwargs: arguments of `ServedLM`; all others are sent with each request (`top_p`, `top_k`).
+        kwargs: arguments of `ServedBase`; all others are sent with each request (`top_p`, `top_k`).
     """
 
     kind: ClassVar[str] = "anthropic-completions"

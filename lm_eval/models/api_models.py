@@ -45,7 +45,7 @@ from lm_eval.models.served.hook_calls import (
 )
 from lm_eval.models.served.hook_errors import accepted
 from lm_eval.models.served.images import create_image_prompt, images_of
-from lm_eval.models.served.model import JsonChatStr
+from lm_eval.models.served.messages import JsonChatStr
 from lm_eval.models.served.published import (
     BATCH_HOOK,
     CALL_HOOKS,

@@ -29,7 +29,7 @@ class LiteLLMChatCompletion(LocalChatCompletion):
 
     Args:
         base_url: the address of the provider or a proxy; by default what litellm knows.
-        kwargs: the arguments of `ServedLM`.
+        kwargs: the arguments of `ServedBase`.
     """
 
     key_variable: ClassVar[str] = ""

@@ -19,7 +19,7 @@ from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import cut_at_stop
 from lm_eval.models.demo import DemoLM
 from lm_eval.models.engines.gguf_template import GGUFTemplates
-from lm_eval.models.planned.model import seed_of_prompt
+from lm_eval.models.planned.repeats import seed_of_prompt
 from tests.engines.conftest import CLASSES, Create
 
 DATA = Path(lm_eval.__file__).parent / "tasks" / "demo" / "data"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.models import MODEL_MAPPING
+from lm_eval.models.served.base import ServedBase
 from lm_eval.models.served.model import ServedLM
 from lm_eval.models.served.published_attributes import PublishedAttributes
 
@@ -39,7 +40,7 @@ def served_backends() -> dict[str, type[ServedLM]]:
     return found
 
 
-def shown(name: str, value: Any, model_class: type[ServedLM]) -> str:
+def shown(name: str, value: Any, model_class: type[ServedBase]) -> str:
     """Returns a default as the page shows it; what stands for None is looked up."""
     if name == "tokenizer_backend" and value is None:
         value = "none"
@@ -50,11 +51,11 @@ def shown(name: str, value: Any, model_class: type[ServedLM]) -> str:
     return "–" if value is None else f"`{value}`"
 
 
-def defaults(model_class: type[ServedLM]) -> dict[str, str]:
+def defaults(model_class: type[ServedBase]) -> dict[str, str]:
     """Returns the arguments of a class with their defaults: those of the most derived class."""
     found: dict[str, str] = {}
     for base in model_class.__mro__:
-        if "__init__" in vars(base) and issubclass(base, ServedLM):
+        if "__init__" in vars(base) and issubclass(base, ServedBase):
             signature = inspect.signature(vars(base)["__init__"])
             for p in list(signature.parameters.values())[1:]:
                 if p.kind is not p.VAR_KEYWORD:
@@ -64,12 +65,12 @@ def defaults(model_class: type[ServedLM]) -> dict[str, str]:
 
 def test_the_page_lists_the_arguments_of_all_backends_with_their_defaults() -> None:
     listed = {row[0].strip("`"): row[1] for row in tables("| argument | default |")}
-    assert listed == defaults(ServedLM)
+    assert listed == defaults(ServedBase)
     assert all(row[2] for row in tables("| argument | default |"))
 
 
 def test_the_page_lists_what_differs_in_single_backends() -> None:
-    common = defaults(ServedLM)
+    common = defaults(ServedBase)
     expected = {
         (name, argument, value)
         for name, model_class in served_backends().items()
@@ -85,6 +86,6 @@ def test_the_page_lists_what_differs_in_single_backends() -> None:
 
 
 def test_the_docstring_of_the_class_explains_every_argument() -> None:
-    text = inspect.getdoc(ServedLM) or ""
-    for name in defaults(ServedLM):
+    text = inspect.getdoc(ServedBase) or ""
+    for name in defaults(ServedBase):
         assert f"{name}:" in text or f"{name}," in text or f", {name}" in text, name

@@ -17,7 +17,7 @@ from lm_eval.errors import ModelError
 from lm_eval.models.demo import DemoLM
 from lm_eval.models.demo.model import END_OF_TEXT, WEIGHTS
 from lm_eval.models.openai_completions import LocalCompletionsAPI
-from lm_eval.models.planned.model import seed_of_prompt
+from lm_eval.models.planned.repeats import seed_of_prompt
 from lm_eval.models.served.model import ServedLM
 from tests.served.fake_dialects import (
     CONTEXT,

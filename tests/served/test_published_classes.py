@@ -43,7 +43,7 @@ from lm_eval.models.openai_completions import (
     OpenAIChatCompletion,
     OpenAICompletionsAPI,
 )
-from lm_eval.models.planned.model import seed_of_prompt
+from lm_eval.models.planned.repeats import seed_of_prompt
 from lm_eval.models.served import published
 from lm_eval.models.served.dialects.chat import Chat
 from lm_eval.models.served.hook_calls import HookDialect

@@ -35,6 +35,7 @@ OUR_MODULES = frozenset(
         "litellm_llms",
         "openai_completions",
         "sglang_generate_API",
+        "served.base",
         "served.model",
         "served.published_attributes",
     )
