@@ -25,7 +25,9 @@ FOUNDATION = {
 }
 CONTRACTS = {"api.instance", "api.registry", "api.filter", "api.model", "api.usage", "api.context"}
 TASK_CONTRACTS = {"api.task", "api.group"}
-BELOW_TASKS = FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics"}
+BELOW_TASKS = (
+    FOUNDATION | CONTRACTS | {"config", "stats", "data", "prompts", "filters", "metrics", "helpers"}
+)
 
 #: The packages that each package may import. Imports never go to packages further right.
 MAY_USE = {
@@ -42,6 +44,7 @@ MAY_USE = {
     "stats": set(),
     "caching": FOUNDATION,
     "decontamination": set(),
+    "helpers": FOUNDATION,
     "config": FOUNDATION | {"api.instance"},
     "api.instance": FOUNDATION,
     "api.usage": FOUNDATION,

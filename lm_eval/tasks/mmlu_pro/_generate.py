@@ -28,7 +28,7 @@ def files() -> dict[str, str]:
     made = {
         f"mmlu_pro_{name}.yaml": (
             f"include: _default_template_yaml\ntask: mmlu_pro_{name}\ntask_alias: {name}\n"
-            f"process_docs: !function categories.{name}\n"
+            f"process_docs: !function utils.process_{name}\n"
         )
         for name in CATEGORIES
     }

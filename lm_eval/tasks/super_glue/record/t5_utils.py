@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from lm_eval.tasks.squadv2.overlap import normalize
+from lm_eval.helpers.squad import normalize_answer
 
 Answer = tuple[str, str]
 
@@ -45,8 +45,8 @@ def _by_query(items: Sequence[Answer]) -> dict[str, tuple[list[str], list[str]]]
     found: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for answer, reference in items:
         query, gold = reference.split("_")
-        found[query][0].append(normalize(answer))
-        found[query][1].append(normalize(gold))
+        found[query][0].append(normalize_answer(answer))
+        found[query][1].append(normalize_answer(gold))
     return found
 
 

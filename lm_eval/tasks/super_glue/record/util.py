@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lm_eval.tasks.squadv2.overlap import exact, f1
+from lm_eval.helpers.squad import compute_exact, compute_f1
 
 
 def passage(doc: dict[str, Any]) -> str:
@@ -43,6 +43,6 @@ def process_results(
     scores = [score for score, _ in results]
     answer = entities(doc)[scores.index(max(scores))]
     return {
-        "f1": max(f1(gold, answer) for gold in doc["answers"]),
-        "em": max(exact(gold, answer) for gold in doc["answers"]),
+        "f1": max(compute_f1(gold, answer) for gold in doc["answers"]),
+        "em": max(compute_exact(gold, answer) for gold in doc["answers"]),
     }

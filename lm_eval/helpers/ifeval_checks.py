@@ -1,4 +1,4 @@
-"""Checks for IFEval: one function per instruction, which checks whether a response follows it.
+"""IFEval: one function per instruction, which checks whether a response follows it.
 
 Each takes the response and the instruction's settings, named as in the dataset, and returns a bool.
 """
@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from lm_eval.tasks.ifeval import language
+from lm_eval.helpers import ifeval_language
 
 Check = Callable[..., bool]
 
 
+#: How a count may relate to its limit.
+RELATIONS = ("less than", "at least")
+
+
 def _compare(count: int, relation: str, limit: int) -> bool:
-    """Returns `count < limit` if the relation is "less than", else `count >= limit`."""
+    """Returns whether a count has the relation to its limit; raises ValueError for another one."""
+    if relation not in RELATIONS:
+        raise ValueError(f"the relation must be one of {RELATIONS}, not {relation!r}")
     return count < limit if relation == "less than" else count >= limit
 
 
@@ -45,7 +51,7 @@ def letter_frequency(text: str, letter: str, let_frequency: int, let_relation: s
 
 
 def number_of_sentences(text: str, num_sentences: int, relation: str) -> bool:
-    return _compare(language.count_sentences(text), relation, num_sentences)
+    return _compare(ifeval_language.count_sentences(text), relation, num_sentences)
 
 
 def number_of_words(text: str, num_words: int, relation: str) -> bool:
@@ -169,16 +175,16 @@ def in_quotation_marks(text: str) -> bool:
 
 def capital_words(text: str, capital_frequency: int, capital_relation: str) -> bool:
     """Returns whether the number of words in all capitals is as required."""
-    count = sum(1 for word in language.words(text) if word.isupper())
+    count = sum(1 for word in ifeval_language.words(text) if word.isupper())
     return _compare(count, capital_relation, capital_frequency)
 
 
 def english_capital(text: str) -> bool:
-    return text.isupper() and language.is_in(text, "en")
+    return text.isupper() and ifeval_language.is_in(text, "en")
 
 
 def english_lowercase(text: str) -> bool:
-    return text.islower() and language.is_in(text, "en")
+    return text.islower() and ifeval_language.is_in(text, "en")
 
 
 def no_comma(text: str) -> bool:
@@ -186,12 +192,10 @@ def no_comma(text: str) -> bool:
 
 
 def response_language(text: str, language: str) -> bool:
-    return is_in(text, language)
+    return ifeval_language.is_in(text, language)
 
 
-is_in = language.is_in
-
-CHECKS: dict[str, Check] = {
+IFEVAL_CHECKS: dict[str, Check] = {
     "keywords:existence": has_keywords,
     "keywords:frequency": keyword_frequency,
     "keywords:forbidden_words": lacks_words,
@@ -220,11 +224,13 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def is_followed(text: str, instruction: str, settings: dict[str, Any]) -> bool:
-    """Returns whether a response follows an instruction; an empty response follows none.
+def follows_instruction(text: str, instruction: str, settings: Mapping[str, Any]) -> bool:
+    """Returns whether a response follows an instruction of IFEval; an empty response follows none.
 
-    `instruction` is a key of `CHECKS`. `settings` has a key for every setting of the dataset; empty
-    values belong to other instructions and are not passed on.
+    `instruction` is a key of `IFEVAL_CHECKS`. `settings` may have a key for every setting of the
+    dataset; empty values belong to other instructions and are not passed on. Raises `KeyError` for
+    an unknown instruction, and `TypeError` if a setting is missing or does not belong to it.
     """
     given = {key: value for key, value in settings.items() if value}
-    return bool(text.strip()) and CHECKS[instruction](text, **given)
+    check = IFEVAL_CHECKS[instruction]
+    return bool(text.strip()) and check(text, **given)

@@ -91,7 +91,7 @@ _ABBREVIATIONS = frozenset(
 def _missing_package(package: str) -> ConfigError:
     """Returns the error that names the missing package and how to install it."""
     return ConfigError(
-        f"the task ifeval needs the package {package}, which is not installed. "
+        f"checking instructions of IFEval needs the package {package}, which is not installed. "
         "Install it with: pip install -e '.[ifeval]' in the checkout of lm_eval."
     )
 
