@@ -18,8 +18,10 @@ from lm_eval.api.instance import Failure, Instance
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import cut_at_stop
 from lm_eval.models.demo import DemoLM
+from lm_eval.models.engines import vllm_arguments
 from lm_eval.models.engines.gguf_template import GGUFTemplates
 from lm_eval.models.planned.repeats import seed_of_prompt
+from tests.engines import fake_vllm
 from tests.engines.conftest import CLASSES, Create
 
 DATA = Path(lm_eval.__file__).parent / "tasks" / "demo" / "data"
@@ -113,11 +115,21 @@ def test_scores_and_answers_may_alternate(engine: str, create: Create) -> None:
         assert lm.generate_until(asked) == expected
 
 
-def test_a_recurrent_model_is_not_asked_to_forget_a_part(create: Create) -> None:
-    lm = create("llama-cpp", {"recurrent": True})
-    found = lm.loglikelihood(requests("loglikelihood", PAIRS))
-    expected = like(lm).loglikelihood(requests("loglikelihood", PAIRS))
-    assert [one for one, _ in found] == pytest.approx([one for one, _ in expected], abs=1e-3)
+@pytest.mark.parametrize(
+    ("kind", "arguments"), [("recurrent", {}), ("window", {"swa_full": False}), ("window", {})]
+)
+def test_a_model_whose_state_cannot_be_cut_is_computed_from_the_beginning(
+    kind: str, arguments: dict[str, Any], create: Create
+) -> None:
+    lm = create("llama-cpp", {"kind": kind}, **arguments)
+    model = like(lm)
+    pairs = requests("loglikelihood", PAIRS)
+    expected = model.loglikelihood(pairs)
+    prompts = requests("generate_until", [*PROMPTS, (QUESTIONS[0][:-8], {"max_gen_toks": 5})])
+    for _ in range(2):
+        found = lm.loglikelihood(pairs)
+        assert [one for one, _ in found] == pytest.approx([one for one, _ in expected], abs=1e-3)
+        assert lm.generate_until(prompts) == model.generate_until(prompts)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "llama-cpp"])
@@ -442,6 +454,20 @@ def test_a_model_without_a_chat_template_says_so(
 
 
 # Failures
+
+
+def test_the_prompt_that_vllm_scores_at_a_time_is_limited_on_a_gpu(
+    create: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log-probabilities of 100 tokens take 8 bytes for each token of the vocabulary."""
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(vllm_arguments, "SCORE_BYTES", 8 * 1024 * 100)
+    assert "long_prefill_token_threshold" not in create("vllm").model.given
+    monkeypatch.setattr(fake_vllm.Platform, "on_cpu", False)
+    assert create("vllm").model.given["long_prefill_token_threshold"] == 100
+    assert "long_prefill_token_threshold" not in create("vllm", max_model_len=90).model.given
+    given = create("vllm", long_prefill_token_threshold=7).model.given
+    assert given["long_prefill_token_threshold"] == 7
 
 
 def test_an_engine_that_dies_is_reported_with_its_own_error(create: Create) -> None:

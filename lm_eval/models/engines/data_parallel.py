@@ -163,7 +163,7 @@ class EngineCopies:
         """Yields lists of windows, by their positions, with their scores, as they are finished."""
         units = [
             [(number, windows[number]) for number in unit]
-            for unit in score_units(windows, len(self._processes))
+            for unit in score_units(windows, self._receivers())
         ]
         yield from self._run("score", units, limit=2, usage=usage)
 
@@ -172,7 +172,7 @@ class EngineCopies:
     ) -> Iterator[Sequence[tuple[GenerationJob, Any]]]:
         """Yields lists of jobs with their answers, as they are finished."""
         pairs = [(job, job) for job in jobs]
-        size = min(JOBS_AT_ONCE, max(1, len(pairs) // (4 * len(self._processes))))
+        size = min(JOBS_AT_ONCE, max(1, len(pairs) // (4 * self._receivers())))
         # As many as an engine works on, and as many again that it can go on with.
         limit = max(2, 2 * self.facts.concurrent // size)
         yield from self._run("generate", groups(pairs, size), limit, usage)
@@ -197,6 +197,12 @@ class EngineCopies:
             _end(one.process)
         self._processes = []
 
+    def _receivers(self) -> int:
+        """Returns the number of processes; raises `ModelError` if they have ended."""
+        if not self._processes:
+            raise ModelError("the engines have ended; create the model again.")
+        return len(self._processes)
+
     def _run(
         self,
         kind: Literal["score", "generate"],
@@ -208,9 +214,7 @@ class EngineCopies:
 
         A process has at most `limit` units at a time. If one fails, all are ended.
         """
-        if not self._processes:
-            raise ModelError("the engines have ended; create the model again.")
-        dealer = Dealer(units, len(self._processes))
+        dealer = Dealer(units, self._receivers())
 
         def fill(place: int) -> None:
             one = self._processes[place]

@@ -25,12 +25,13 @@ def prefill_limit(arguments: Mapping[str, Any]) -> dict[str, int]:
     Args:
         arguments: those of `vllm.LLM`. One that is given there is not returned.
     """
-    from transformers import AutoConfig
     from vllm.platforms import current_platform
 
     name = "long_prefill_token_threshold"
     if name in arguments or current_platform.is_cpu():
         return {}
+    from transformers import AutoConfig
+
     remote = {k: arguments[k] for k in ("revision", "trust_remote_code")}
     try:
         config = AutoConfig.from_pretrained(arguments["model"], **remote).get_text_config()
