@@ -189,7 +189,7 @@ def kill(folder: Path, times: int = 10) -> None:
         whole, broken = Path(scratch) / "whole", Path(scratch) / "broken"
         words = [str(folder / "corpus.txt"), "--tasks", "demo", "--workers", "2"]
         took = run([*words, "-o", str(whole)])
-        finished, again = 0, []
+        finished, parts = 0, []
         journal = Path(f"{broken}.partial") / "journal.jsonl"
         for _ in range(times):
             process = subprocess.Popen(
@@ -198,15 +198,15 @@ def kill(folder: Path, times: int = 10) -> None:
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            time.sleep(took["seconds"] / times * rng.uniform(0.5, 1.5) + 2)
+            time.sleep(1.5 + took["scan"] / times * rng.uniform(0.2, 1.4))
             process.kill()
             process.wait()
             lines = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
-            again.append(lines - finished)
+            parts.append(lines - finished)
             finished = lines
         run([*words, "-o", str(broken)])
         same = whole.read_bytes() == broken.read_bytes()
-        print(f"killed {times} times; shards finished in each part: {again}; identical: {same}")
+        print(f"killed {times} times; shards finished in each part: {parts}; identical: {same}")
 
 
 def main() -> None:
