@@ -61,9 +61,9 @@ class StoreError(OutputError):
 def as_original_type(ours: EvalError, original: Exception) -> EvalError:
     """Returns our error as a subclass of the original type, so that `except OriginalError` works.
 
-    It is a subclass of our own type as well. The result has the attributes of the original error,
-    for example `errno`. The constructor of the original type is not called. When it is pickled, the
-    result becomes an error of our type only. Returns `ours` itself if it has the original type
+    It is a subclass of our own type as well. The result has the attributes of the original error.
+    The constructor of the original type is not called. When it is pickled, the result becomes an
+    error of our type only. Returns `ours` itself if it has the original type
     already, if the types cannot be combined, and for a `SyntaxError`.
 
     Args:
@@ -73,9 +73,11 @@ def as_original_type(ours: EvalError, original: Exception) -> EvalError:
     our_type = type(ours)
     if isinstance(ours, type(original)) or isinstance(original, SyntaxError):
         return ours
+    # Some built-in types, such as OSError, can only be created by their own `__new__`.
+    built_in = next(base for base in type(original).__mro__ if base.__module__ == "builtins")
     body = {
         "__module__": our_type.__module__,
-        "__new__": lambda kind, *args: Exception.__new__(kind, *args),
+        "__new__": lambda kind, *args: built_in.__new__(kind, *args),
         "__init__": Exception.__init__,
         "__str__": our_type.__str__,
         "__reduce__": lambda self: (our_type, self.args),
@@ -84,6 +86,9 @@ def as_original_type(ours: EvalError, original: Exception) -> EvalError:
         bases = (our_type, type(original))
         combined: EvalError = type(our_type.__name__, bases, body)(*ours.args)
         vars(combined).update(vars(original))
+        if isinstance(combined, OSError) and isinstance(original, OSError):
+            combined.errno, combined.strerror = original.errno, original.strerror
+            combined.filename = original.filename
     except Exception:  # a type that cannot be subclassed, or not together with ours
         return ours
     return combined

@@ -135,7 +135,7 @@ def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
     """
     check_run(run, tasks)
     check_measurable(lm, tasks)
-    if run.apply_chat_template:
+    if run.apply_chat_template and "apply_chat_template" not in vars(lm):
         check_has_chat_template(type(lm))
     for name, task in tasks.items():
         if task.needs("tokens") and not hasattr(lm, "_encode_pair"):

@@ -374,12 +374,20 @@ class LM(abc.ABC):
         self._run_context = replace(self.run_context, seed=seed)
 
 
+_NO_CODE = (lambda: None).__code__
+
+
 def check_has_chat_template(kind: type) -> None:
     """Raises `ModelError` if the class `kind` inherits `apply_chat_template` from `LM`.
 
-    A class that is not derived from `LM` is not checked.
+    A class that is not derived from `LM` is not checked, nor one whose `__init__` mentions the
+    method, because it may set it on the instance.
     """
-    if getattr(kind, "apply_chat_template", None) is LM.apply_chat_template:
+    inherited = getattr(kind, "apply_chat_template", None) is LM.apply_chat_template
+    if inherited and not any(
+        "apply_chat_template" in getattr(base.__init__, "__code__", _NO_CODE).co_names
+        for base in kind.__mro__
+    ):
         raise ModelError(
             f"{kind.__name__} has no chat template; run without --apply_chat_template, or "
             "implement `apply_chat_template` in the model class (docs/models.md has its arguments)."

@@ -64,6 +64,8 @@ ENVIRONMENTS = {
         evaluates=True,
     ),
     "transformers-serve": Environment(("torch==2.13.0", "transformers[serving]==5.22.2")),
+    # mlx-lm's own evaluation (test_mlx.py), which imports `lm_eval`. It needs Python 3.11.
+    "mlx": Environment(("mlx-lm==0.32.2", "mlx[cpu]==0.32.4", "tqdm>=4.66"), evaluates=True),
     # The published harness as a client, for benchmarks; no test needs it.
     "published": Environment(("torch==2.13.0", "lm-eval[api,hf]==0.4.13")),
     # The published harness with vLLM in its process, for benchmarks. It asks for the version of a

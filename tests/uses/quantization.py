@@ -1,0 +1,160 @@
+"""Toolkits that quantize or compress a model and compare scores before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .support import checkpoint, choice, llama, lm_class, manager, scores, tokenizer, use
+from .training import HF
+
+
+@use("a quantization toolkit that evaluates the quantized object and prints a table", needs=HF)
+def quantizer_prints_a_table(folder: Path) -> Any:
+    import lm_eval
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.utils import make_table
+
+    hflm = HFLM(
+        pretrained=llama(), tokenizer=tokenizer(), device="cpu", batch_size=4, max_batch_size=64
+    )
+    results = lm_eval.simple_evaluate(
+        model=hflm,
+        tasks=["colours"],
+        limit=4,
+        batch_size=4,
+        task_manager=manager(folder, choice(folder)),
+    )
+    header = make_table(results).splitlines()[0]
+    return [scores(results), [cell.strip() for cell in header.strip("|").split("|")]]
+
+
+@use("a compression script that matches task names and averages accuracies")
+def compressor_averages_accuracies(folder: Path) -> Any:
+    import lm_eval
+    from lm_eval import utils as lm_eval_utils
+
+    tasks = manager(folder, choice(folder), choice(folder, "colours_too"))
+    names = lm_eval_utils.pattern_match(["colours*"], tasks.all_tasks)
+    results = lm_eval.simple_evaluate(lm_class()(), tasks=names, task_manager=tasks)["results"]
+    values = {
+        task: round(result.get("acc_norm,none", result["acc,none"]), 4)
+        for task, result in results.items()
+    }
+    values["acc_avg"] = round(sum(values.values()) / len(values), 4)
+    return values
+
+
+@use("a quantization toolkit that looks models up in the registry")
+def quantizer_looks_models_up(folder: Path) -> Any:
+    import lm_eval.api.registry
+    import lm_eval.models
+    from lm_eval.evaluator_utils import eval_logger
+
+    known = list(lm_eval.api.registry.MODEL_REGISTRY.keys())
+    made = lm_eval.api.registry.get_model("dummy").create_from_arg_string(
+        "", {"batch_size": None, "max_batch_size": None, "device": None}
+    )
+    eval_logger.info("models: %s", known)
+    return ["hf" in known, "dummy" in lm_eval.api.registry.MODEL_REGISTRY, type(made).__name__]
+
+
+@use("a quantization toolkit that replaces how a model is created from arguments", needs=HF)
+def quantizer_replaces_creation(folder: Path) -> Any:
+    import lm_eval
+    from lm_eval.api.model import T
+    from lm_eval.models.huggingface import HFLM
+
+    used: list[Any] = []
+
+    def create(cls: type[T], arg_dict: dict, additional_config: dict | None = None) -> T:
+        used.append(arg_dict.pop("quant_cfg", None))
+        given = {k: v for k, v in (additional_config or {}).items() if v is not None}
+        lm = cls(**arg_dict, **given)
+        lm.tokenizer.padding_side = "left"
+        return lm
+
+    original = HFLM.__dict__.get("create_from_arg_obj")
+    HFLM.create_from_arg_obj = classmethod(create)
+    try:
+        results = lm_eval.simple_evaluate(
+            model="hf",
+            model_args={"pretrained": checkpoint(folder), "quant_cfg": "INT8", "dtype": "float32"},
+            tasks=["colours"],
+            device="cpu",
+            task_manager=manager(folder, choice(folder)),
+        )
+    finally:
+        if original is None:
+            del HFLM.create_from_arg_obj
+        else:
+            HFLM.create_from_arg_obj = original
+    return [used, scores(results)]
+
+
+@use("a compression library whose tests compare metrics with those in a file", needs=HF)
+def compression_tests_compare_metrics(folder: Path) -> Any:
+    import lm_eval
+    import lm_eval.api.registry
+    import lm_eval.models
+
+    cls = lm_eval.api.registry.get_model("hf")
+    results = lm_eval.simple_evaluate(
+        model="hf",
+        model_args={"pretrained": checkpoint(folder), "dtype": "float32", "add_bos_token": True},
+        tasks=["colours"],
+        num_fewshot=0,
+        limit=4,
+        device="cpu",
+        apply_chat_template=False,
+        batch_size=1,
+        task_manager=manager(folder, choice(folder)),
+    )
+    metrics: dict[str, Any] = results["results"]["colours"]
+    pairs = []
+    for key in sorted(key for key in metrics if "," in key and "_stderr" not in key):
+        pairs.append([key, metrics[key], key.replace(",", "_stderr,") in metrics])
+    return [cls.__name__, pairs]
+
+
+@use("a compression library that imports an OpenVINO model and uses it for some models only")
+def compressor_imports_an_openvino_model(folder: Path) -> Any:
+    from lm_eval.models.optimum_lm import OptimumLM
+
+    return [OptimumLM.__name__, isinstance(OptimumLM, type)]
+
+
+@use(
+    "a quantization toolkit that imports classes for models with images",
+    difference="published: needs vLLM to import; here: importable, an error when used",
+)
+def quantizer_imports_models_with_images(folder: Path) -> Any:
+    from lm_eval.models.hf_vlms import HFMultimodalLM
+    from lm_eval.models.vllm_vlms import VLLM_VLM
+
+    return [HFMultimodalLM.__name__, VLLM_VLM.__name__]
+
+
+@use(
+    "a fine-tuning recipe that derives from the multimodal class at the top of its file",
+    difference="published: transformers models with images; here: an error with an alternative",
+)
+def recipe_derives_from_the_multimodal_class(folder: Path) -> Any:
+    from lm_eval.models.hf_vlms import HFMultimodalLM
+
+    class Wrapper(HFMultimodalLM):
+        def __init__(self) -> None:
+            pass
+
+    return type(Wrapper()).__name__
+
+
+@use(
+    "a steering project that imports the steered model",
+    difference="published: steers with a file; here: an error with an alternative",
+)
+def steering_project_uses_the_steered_model(folder: Path) -> Any:
+    from lm_eval.models.hf_steered import SteeredModel, steer
+
+    assert callable(steer)
+    return SteeredModel(pretrained="nowhere", steer_path=str(folder / "missing.csv"))
