@@ -16,8 +16,8 @@ from tests.test_public_names import NAMES
 #: Packages that the base installation does not have; modules that need them may fail without them.
 OPTIONAL = {"torch", "transformers", "accelerate", "triton", "vllm", "sglang", "llama_cpp"}
 
-#: Runs each import named on standard input in a child process that has no module of lm_eval yet, but
-#: the libraries that lm_eval imports: these take seconds, and are the same for all.
+#: Runs each import named on standard input in a child process that has no module of lm_eval yet,
+#: but the libraries that lm_eval imports: these take seconds, and are the same for all.
 RUN_EACH = """
 import gc, json, os, sys, traceback
 

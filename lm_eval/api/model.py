@@ -128,13 +128,18 @@ class LM(abc.ABC):
     requests, including those with stored answers, because a process that skipped one would leave
     the others waiting."""
 
+    # For subclasses that do not call the constructor: rank 0 of 1 process, an inactive cache hook.
     _run_context: RunContext | None = None
+    _rank: int = 0
+    _world_size: int = 1
+    _device: Any = None
+    cache_hook = CacheHook()
 
     def __init__(self) -> None:
-        """Sets rank 0 of 1 process and an inactive cache hook; subclasses must call it."""
+        """Sets rank 0 of 1 process and an inactive cache hook; subclasses should call it."""
         self._rank = 0
         self._world_size = 1
-        self._device: Any = None
+        self._device = None
         self.cache_hook = CacheHook()
 
     @abc.abstractmethod
@@ -513,6 +518,11 @@ class TemplateLM(LM):
         if chat_template is False or chat_template is None:
             return None
         return choose_template(getattr(self.tokenizer, "chat_template", None), chat_template)
+
+
+#: Our own version of a method that third-party code replaces on `TemplateLM` itself. Models that
+#: encode many requests at once compare it with theirs.
+ENCODE_PAIR = TemplateLM._encode_pair
 
 
 def choose_template(templates: Any, wanted: bool | str) -> str | None:
