@@ -100,6 +100,8 @@ class LM(abc.ABC):
     - `answer_settings()`: returns a dictionary of the settings, other than the weights, that affect
       the answers. Compared for a model that is passed as an object, in place of its arguments.
     - `lockstep`: True if several processes each hold a part of the model.
+    - `stand_in`: True for a model that stands in for a real one in tests. `lm_eval.check_model`
+      then does not check whether its answers are consistent, or the same on each call.
     - `think_end_token`: the string that ends the model's thinking text, which is removed before an
       answer is filtered. A task may set another one.
     - `MULTIMODAL`: True if the model accepts images or audio; tasks that contain them need it.

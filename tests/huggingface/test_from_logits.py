@@ -57,9 +57,9 @@ def test_log_likelihoods_are_those_of_hf(both: tuple[Any, Any]) -> None:
 
 def test_greedy_answers_are_those_of_hf(make_lm: Make, llama: Any, tokenizer: Any) -> None:
     hf, lm = make_lm(max_length=48), from_logits(llama, tokenizer, max_length=48)
-    first = make_lm().generate_until([ask("generate_until", "Tom has", {"max_gen_toks": 12})])[0]
+    first = make_lm().generate_until([ask("generate_until", "Tom has", {"max_gen_toks": 6})])[0]
     for until in ([], [first[3:5]], ["<|endoftext|>"]):
-        settings = {"max_gen_toks": 12, "until": until}
+        settings = {"max_gen_toks": 6, "until": until}
         asked = [ask("generate_until", text, settings) for text in PROMPTS]
         assert lm.generate_until(asked) == hf.generate_until(asked)
     assert lm.usage()["tokens_out"] == hf.usage()["tokens_out"]
