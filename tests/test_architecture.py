@@ -59,6 +59,7 @@ MAY_USE = {
     "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
     "engine": FOUNDATION | CONTRACTS | {"config"},
     "models": FOUNDATION | CONTRACTS | {"config", "data", "engine"},
+    "features": FOUNDATION | {"models"},
     "api.task": BELOW_TASKS,
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,

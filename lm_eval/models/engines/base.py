@@ -6,15 +6,14 @@ import abc
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.engine.progress import Progress
-from lm_eval.errors import ConfigError, ModelError, suggestion
+from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import max_context_tokens, read_generation
-from lm_eval.models.engines.arguments import as_integer, check_lengths
+from lm_eval.models.engines.arguments import check_lengths, restrict_settings
 from lm_eval.models.engines.data_parallel import EngineCopies
 from lm_eval.models.identity import fingerprint
 from lm_eval.models.planned.jobs import GenerationJob, Sampling, Window
@@ -191,19 +190,7 @@ class EngineLM(PlannedLM):
     def _read_sampling(self, settings: Mapping[str, Any]) -> Sampling:
         """Returns the generation settings of requests; raises `ConfigError` for unknown ones."""
         sampling = super()._read_sampling(settings)
-        others = dict(sampling.others)
-        seed = others.pop("seed", None)
-        if others.get("num_beams") == 1:  # published tasks set it; it has no effect
-            del others["num_beams"]
-        for name in others:
-            if name not in set(self.setting_names):
-                raise ConfigError(
-                    f"generation settings (gen_kwargs): {self.engine} has no {name!r}."
-                    f"{suggestion(name, self.setting_names)}"
-                )
-        if seed is not None and sampling.seed is not None:
-            sampling = replace(sampling, seed=as_integer("seed", seed))
-        return replace(sampling, others=others)
+        return restrict_settings(sampling, self.engine, self.setting_names)
 
     def scores(self, windows: Sequence[Window]) -> Iterator[Sequence[tuple[int, Any]]]:
         """Yields lists of windows, by their positions, with their scores, as they are finished."""

@@ -88,6 +88,14 @@ class PlannedLM(TemplateLM):
     def max_length(self) -> int:
         """The maximum number of tokens of a prompt, after which one token can be generated."""
 
+    @property
+    def max_scored_length(self) -> int:
+        """The maximum number of tokens of a context and the continuation that is scored after it.
+
+        It is `max_length` for servers and engines, which read all of them.
+        """
+        return self.max_length
+
     @abc.abstractmethod
     def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
         """Scores windows, none of which is empty; calls `finished` with scores as they arrive.
@@ -257,7 +265,7 @@ class PlannedLM(TemplateLM):
     ) -> tuple[Window, bool]:
         """Returns what is asked to score a continuation, and whether its context had to be cut."""
         whole = context + continuation
-        tokens = whole[-self.max_length :]
+        tokens = whole[-self.max_scored_length :]
         cut = len(whole) - len(tokens)
         start = max(1, len(context) - cut)
         text, boundary = None, 0
@@ -298,7 +306,7 @@ class PlannedLM(TemplateLM):
         owner: list[int] = []
         for number, tokens in enumerate(self._encode(texts)):
             # One token less than a prompt may have, since the prefix token is added.
-            cut = rolling_windows(tokens, self.prefix_token_id, self.max_length - 1)
+            cut = rolling_windows(tokens, self.prefix_token_id, self.max_scored_length - 1)
             whole = len(cut) == 1
             windows += [
                 Window([*c, *rest], len(c), texts[number] if whole else None) for c, rest in cut

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import sampling_seed
+from lm_eval.models.planned.given_tokenizer import wrap_tokenizer
 from lm_eval.models.planned.tokenizers import TokenCoder, load_tokenizer
 from lm_eval.models.served.argument_checks import WITHOUT_EFFECT
 from lm_eval.models.served.endpoint import Endpoint
-from lm_eval.models.served.given_tokenizer import wrap_tokenizer
 from lm_eval.models.served.messages import JsonChatStr
 from lm_eval.models.served.model import ServedLM
 from lm_eval.models.served.published import (

@@ -1,12 +1,15 @@
-"""Wraps tokenizer objects that third-party model classes assign to `self.tokenizer`."""
+"""Wraps tokenizer objects that were made elsewhere: by third-party model classes, or by users."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from lm_eval.models.planned.tokenizers import TokenCoder, TransformersTokenizer
-from lm_eval.models.served.tokenizers import TiktokenTokenizer
+from lm_eval.models.planned.tokenizers import (
+    TiktokenTokenizer,
+    TokenCoder,
+    TransformersTokenizer,
+)
 
 
 class _GivenTransformersTokenizer(TransformersTokenizer):
@@ -40,7 +43,9 @@ class _CustomTokenizer:
         self.eos_text: str | None = getattr(tokenizer, "eos_token", None)
 
     def encode(self, texts: Sequence[str], special: bool | None = None) -> list[list[int]]:
-        return [list(self.object.encode(text)) for text in texts]
+        codes = (self.object.encode(text) for text in texts)
+        # The package tokenizers returns an object with `ids`.
+        return [[int(token) for token in getattr(code, "ids", code)] for code in codes]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.object.decode(list(tokens)))
