@@ -113,6 +113,11 @@ class _Open:
     keys: Sequence[Any]
     left: int
 
+    def take(self, place: int) -> Any:
+        """Returns the key of an item whose result has arrived."""
+        self.left -= 1
+        return self.keys[place]
+
 
 class EngineCopies:
     """Engines with the same model, one per process.
@@ -270,8 +275,7 @@ def _take_results(one: _Process, message: Done) -> list[tuple[Any, Any]]:
         unit = one.open.get(number)
         if unit is None:
             continue
-        found.append((unit.keys[place], result))
-        unit.left -= 1
+        found.append((unit.take(place), result))
         if not unit.left:
             del one.open[number]
     return found
