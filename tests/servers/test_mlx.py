@@ -17,7 +17,7 @@ import pytest
 import lm_eval
 from tests.servers.environments import ROOT, python_of
 
-TASKS = ("demo_choice", "demo_generation")
+TASKS = ("demo_choice", "demo_sums")
 LIMIT = 20
 
 

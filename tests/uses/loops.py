@@ -15,7 +15,9 @@ def own_evaluation_loop(folder: Path) -> Any:
     from lm_eval.tasks import get_task_dict
 
     lm, found = lm_class()(), {}
-    tasks = get_task_dict(["colours", "written"], manager(folder, choice(folder), generation(folder)))
+    tasks = get_task_dict(
+        ["colours", "written"], manager(folder, choice(folder), generation(folder))
+    )
     for name, task in tasks.items():
         task.set_fewshot_seed(seed=1234)
         task.build_all_requests(limit=4, rank=0, world_size=1)

@@ -116,18 +116,15 @@ def toolkit_batches_through_collator(folder: Path) -> Any:
 
     class Engine(TemplateLM):
         eot_token_id = 0
-        batches: list[int] = []
 
         def tok_encode(self, string: str, add_special_tokens: Any = None, **kwargs: Any) -> Any:
             return tokenizer().encode(string, add_special_tokens=False)
 
         def _loglikelihood_tokens(self, requests: Any, **kwargs: Any) -> Any:
-            ordered = Collator(
-                requests, sort_fn=lambda r: -len(r[1]) - len(r[2]), group_by=None
-            )
+            ordered = Collator(requests, sort_fn=lambda r: -len(r[1]) - len(r[2]), group_by=None)
             found = []
             for batch in ordered.get_batched(n=4):
-                self.batches.append(len(batch))
+                batches.append(len(batch))
                 found += [(-float(sum(context + rest) % 89), False) for _, context, rest in batch]
             return ordered.get_original(found)
 
@@ -137,11 +134,12 @@ def toolkit_batches_through_collator(folder: Path) -> Any:
         def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
             raise NotImplementedError
 
+    batches: list[int] = []
     engine = Engine()
     results = simple_evaluate(
         model=engine, tasks=["colours"], task_manager=manager(folder, choice(folder))
     )
-    return [engine.batches, scores(results)]
+    return [batches, scores(results)]
 
 
 @use("a project that asks a model with requests it makes itself")

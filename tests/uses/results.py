@@ -98,7 +98,6 @@ def report_quotes_settings(folder: Path) -> Any:
     return [
         {key: config[key] for key in keys},
         results["configs"]["written"]["generation_kwargs"],
-        results["model_source"],
     ]
 
 
@@ -268,10 +267,12 @@ def model_class_batches_with_helpers(folder: Path) -> Any:
     from lm_eval.utils import Reorderer, get_rolling_token_windows, make_disjoint_window
 
     words = ["bb", "a", "cccc", "dd", "e"]
-    ordered = Reorderer(words, lambda word: -len(word))
+    ordered = Reorderer(words, lambda word: (-len(word), word))
     collator = Collator(words, sort_fn=lambda word: (-len(word), word))
     batches = [list(batch) for batch in collator.get_batched(n=2)]
-    windows = get_rolling_token_windows(list(range(7)), prefix_token=99, max_seq_len=3, context_len=1)
+    windows = get_rolling_token_windows(
+        list(range(7)), prefix_token=99, max_seq_len=3, context_len=1
+    )
     return [
         list(ordered.get_reordered()),
         ordered.get_original([len(word) for word in ordered.get_reordered()]),
@@ -288,10 +289,12 @@ def model_class_batches_with_helpers(folder: Path) -> Any:
 def model_class_stops_and_pads(folder: Path) -> Any:
     import torch
 
-    from lm_eval.models.utils import get_dtype, pad_and_concat, stop_sequences_criteria
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.models.utils_hf import get_dtype, pad_and_concat, stop_sequences_criteria
 
     from .support import tokenizer
 
+    assert isinstance(HFLM, type)
     rows = [torch.tensor([1, 2]), torch.tensor([[3, 4, 5]])]
     padded = pad_and_concat(4, [row.reshape(1, -1) for row in rows], padding_side="left")
     text = tokenizer().encode("Tom has three", add_special_tokens=False)

@@ -257,7 +257,9 @@ def subclass_overrides_scoring(folder: Path) -> Any:
 
     class Doubled(ConfigurableTask):
         def process_results(self, doc: Any, results: Any) -> Any:
-            return {name: 2 * value for name, value in super().process_results(doc, results).items()}
+            return {
+                name: 2 * value for name, value in super().process_results(doc, results).items()
+            }
 
     task = Doubled(config=choice(folder, "doubled"))
     results = lm_eval.evaluate(lm_class()(), {"doubled": task}, bootstrap_iters=0)

@@ -137,7 +137,9 @@ def recipe_runs_evaluate_on_a_task_dictionary(folder: Path) -> Any:
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import get_task_dict
 
-    task_dict = get_task_dict(["colours", "written"], manager(folder, choice(folder), generation(folder)))
+    task_dict = get_task_dict(
+        ["colours", "written"], manager(folder, choice(folder), generation(folder))
+    )
     lm = HFLM(pretrained=llama(), tokenizer=tokenizer(), max_length=256, batch_size=2, device="cpu")
     output = evaluate(lm, task_dict, limit=3, bootstrap_iters=0)
     return [sorted(task_dict), scores(output)]
