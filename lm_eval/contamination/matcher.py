@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -59,7 +59,7 @@ class Hits:
     belongs to all hits from its first one to that of the next passage."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Part:
     """The text of one record in the present block, and what came before it."""
 
@@ -96,7 +96,7 @@ class Matcher:
             if piece.begins:
                 parts.append(_Part(piece.record, piece.data))
             elif parts:
-                parts[-1].data += piece.data
+                parts[-1] = replace(parts[-1], data=parts[-1].data + piece.data)
             else:
                 parts.append(self._continued(piece))
             size += len(piece.data)
