@@ -59,7 +59,7 @@ class Hits:
     belongs to all hits from its first one to that of the next passage."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Part:
     """The text of one record in the present block, and what came before it."""
 
