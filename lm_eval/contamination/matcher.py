@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -74,10 +74,6 @@ class _Part:
     before: bytes = b""
     """The text of the record before `data`, at least the last words of it."""
 
-    def extend(self, data: bytes) -> None:
-        """Appends text of the same record."""
-        self.data += data
-
 
 class Matcher:
     """Searches one shard. `feed` it all pieces in order, then read `hits`."""
@@ -100,7 +96,7 @@ class Matcher:
             if piece.begins:
                 parts.append(_Part(piece.record, piece.data))
             elif parts:
-                parts[-1].extend(piece.data)
+                parts[-1] = replace(parts[-1], data=parts[-1].data + piece.data)
             else:
                 parts.append(self._continued(piece))
             size += len(piece.data)
