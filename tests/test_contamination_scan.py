@@ -25,10 +25,11 @@ from lm_eval.contamination import corpus, readers, streams, workers
 from lm_eval.contamination import scan as scanning
 from lm_eval.contamination.corpus import find_files, shards_of
 from lm_eval.contamination.findings import Findings, merge_findings, read_findings
-from lm_eval.contamination.queries import document_hash, queries_of
+from lm_eval.contamination.queries import queries_of
 from lm_eval.contamination.scan import ScanOptions, scan
 from lm_eval.contamination.self_overlap import self_overlap
 from lm_eval.errors import ConfigError, DataError, OutputError
+from lm_eval.results.samples import document_hash
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
 

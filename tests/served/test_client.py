@@ -418,6 +418,7 @@ def test_requests_that_wait_for_a_retry_hold_new_ones_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stream_module, "MAX_WAITING", 50)
+    monkeypatch.setattr(stream_module, "MAX_RESULTS", 50)
     failed = set()
 
     def answer(body: Any, attempt: int) -> Any:
@@ -426,8 +427,9 @@ def test_requests_that_wait_for_a_retry_hold_new_ones_back(
         failed.add(body[0])
         return error(500)
 
-    feed(500, answer)
-    assert CountedExchange.most <= 50 + 500 // 2
+    feed(500, answer, max_concurrent=16)
+    # Waiting for a retry, in the queue of results, being read, and in flight.
+    assert CountedExchange.most <= 50 + (50 + 16) + (50 + 16) + 16
 
 
 # -- the end of a stream -----------------------------------------------------------------------
