@@ -365,7 +365,6 @@ def test_a_class_with_twelve_faults_is_told_all_of_them() -> None:
 @pytest.mark.parametrize(
     "lm",
     [
-        DemoLM(),
         DemoLM(max_length=64),
         DummyLM(),
         ScriptedLM(
@@ -375,7 +374,7 @@ def test_a_class_with_twelve_faults_is_told_all_of_them() -> None:
         ),
         ScriptedLM(generate=lambda context, settings: "42"),
     ],
-    ids=["demo", "demo-short", "dummy", "scripted", "scripted-text-only"],
+    ids=["demo", "dummy", "scripted", "scripted-text-only"],
 )
 def test_the_models_of_the_package_have_no_problem(lm: Any) -> None:
     assert lm_eval.check_model(lm).problems == []
