@@ -65,6 +65,24 @@ def device_subsets(copies: int, each: int, variable: str) -> list[dict[str, str]
     ]
 
 
+class _Open:
+    """Keys of items that a process works on."""
+
+    def __init__(self, keys: Sequence[Any]) -> None:
+        self._keys = keys
+        self._left = len(keys)
+
+    def take(self, place: int) -> Any:
+        """Returns the key of an item that has its result now."""
+        self._left -= 1
+        return self._keys[place]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all items have their results."""
+        return not self._left
+
+
 @dataclass
 class _Process:
     """The process of one engine; `open` is what it works on, by number."""
@@ -97,6 +115,17 @@ class _Process:
             raise kind(message.reason if message.is_config else f"{self.name}: {message.reason}")
         return message
 
+    def take_results(self, message: Done) -> list[tuple[Any, Any]]:
+        """Returns results with the keys of their items; without those that nobody waits for."""
+        found = []
+        for number, place, result in message.results:
+            if (unit := self.open.get(number)) is None:
+                continue
+            found.append((unit.take(place), result))
+            if unit.is_done:
+                del self.open[number]
+        return found
+
     def _how_it_ended(self) -> str:
         status = _end(self.process)
         if status >= 0:
@@ -104,19 +133,6 @@ class _Process:
         else:
             reason = f"was killed by {signal.Signals(-status).name}"
         return f"{reason}; its log is above. Run the same command again to continue."
-
-
-@dataclass
-class _Open:
-    """Keys of items that a process works on, and how many have no result yet."""
-
-    keys: Sequence[Any]
-    left: int
-
-    def take(self, place: int) -> Any:
-        """Returns the key of an item whose result has arrived."""
-        self.left -= 1
-        return self.keys[place]
 
 
 class EngineCopies:
@@ -225,7 +241,7 @@ class EngineCopies:
             one = self._processes[place]
             while len(one.open) < limit and (unit := dealer.take(place)) is not None:
                 number = next(self._numbers)
-                one.open[number] = _Open([key for key, _ in unit], len(unit))
+                one.open[number] = _Open([key for key, _ in unit])
                 one.send(Work(number, kind, [item for _, item in unit]))
 
         try:
@@ -238,7 +254,7 @@ class EngineCopies:
                     if not isinstance(message, Done):
                         continue
                     usage.add(message.usage)
-                    results = _take_results(one, message)
+                    results = one.take_results(message)
                     fill(self._processes.index(one))
                     if results:
                         yield results
@@ -266,19 +282,6 @@ def _end(process: subprocess.Popen[bytes]) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
-
-
-def _take_results(one: _Process, message: Done) -> list[tuple[Any, Any]]:
-    """Returns the results of a message with their keys; without those that nobody waits for."""
-    found = []
-    for number, place, result in message.results:
-        unit = one.open.get(number)
-        if unit is None:
-            continue
-        found.append((unit.take(place), result))
-        if not unit.left:
-            del one.open[number]
-    return found
 
 
 def _start(name: str, variables: Mapping[str, str]) -> _Process:
