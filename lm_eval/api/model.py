@@ -385,7 +385,7 @@ def check_has_chat_template(kind: type) -> None:
     """
     inherited = getattr(kind, "apply_chat_template", None) is LM.apply_chat_template
     if inherited and not any(
-        "apply_chat_template" in getattr(base.__init__, "__code__", _NO_CODE).co_names
+        "apply_chat_template" in getattr(vars(base).get("__init__"), "__code__", _NO_CODE).co_names
         for base in kind.__mro__
     ):
         raise ModelError(
