@@ -100,14 +100,13 @@ test-lowest: .venv/lowest/ready-$(VERSION)  ## run the tests with the oldest all
 # run compiles llama.cpp and fills 5 GB of disk, later ones reuse them.
 SERVERS = vllm llama-cpp transformers-serve
 
-test-servers: .venv/test/ready-$(VERSION)  ## run the tests against real vLLM, llama.cpp and transformers servers
+test-servers: .venv/test/ready-$(VERSION)  ## run the tests with real vLLM, llama.cpp and transformers
 	@echo "==> Preparing the environments of the servers: $(SERVERS)"
 	@.venv/test/bin/python -m tests.servers.environments $(SERVERS)
-	@echo "==> Running the tests of models behind servers (Python $(VERSION))"
-	@$(PYTEST) LMEVAL_TEST_SERVERS=1 .venv/test/bin/python -m pytest tests/servers \
-		--ignore=tests/servers/test_engines.py
+	@echo "==> Running the tests of models behind servers and of engines (Python $(VERSION))"
+	@$(PYTEST) LMEVAL_TEST_SERVERS=1 .venv/test/bin/python -m pytest tests/servers
 
-test-engines: .venv/test/ready-$(VERSION)  ## run the tests of vLLM and llama.cpp in the same process
+test-engines: .venv/test/ready-$(VERSION)  ## run only those of vLLM and llama.cpp in the same process
 	@.venv/test/bin/python -m tests.servers.environments $(SERVERS)
 	@$(PYTEST) LMEVAL_TEST_SERVERS=1 .venv/test/bin/python -m pytest tests/servers/test_engines.py
 
@@ -179,6 +178,7 @@ bench: .venv/test/ready-$(VERSION) .venv/published/ready-$(VERSION)  ## measure 
 	@[ ! -d ../shared/data ] || .venv/test/bin/python benchmarks/huggingface.py
 	@[ ! -d ../shared/bench ] || .venv/test/bin/python benchmarks/served.py \
 		--published .venv/published/bin/python
+	@.venv/test/bin/python benchmarks/engines.py
 
 demo-model: .venv/test/ready-$(VERSION)  ## retrain the embedded model (needs a GPU or most of an hour)
 	@echo "==> Generating the training text and training the embedded model on it"

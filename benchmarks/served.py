@@ -1,17 +1,19 @@
 """Measures models behind servers, compared with a bare aiohttp loop and the published harness.
 
-usage: python benchmarks/served.py [mock] [memory] [vllm] [--rounds N] [--published PYTHON]
+usage: python benchmarks/served.py [mock] [run] [memory] [vllm] [--rounds N] [--published PYTHON]
                                    [--mock FILE] [--requests N] [--documents N]
 
 - `mock`: requests per second of greedy generation against a server that answers after 20 ms, 64
   requests at once (`../shared/bench/mock_server.py`); one prompt per HTTP request, as the server
   counts them. The bare loop is what aiohttp can do: 64 requests at once, one session, JSON.
+- `run`: the same requests as a whole evaluation, by `simple_evaluate` on a task with as many
+  documents: prompts are built, answers scored. Reading the catalog of tasks is not counted.
 - `memory`: peak memory of our client, fed from a generator, with 20,000 and 200,000 requests.
 - `vllm`: documents per second of multiple choice with five examples and the choices A to D, like
   MMLU, on a real vLLM server with the embedded model (`tests/servers`, which installs it). Every
   measurement has its own texts, so that none finds its prompts in the server's prefix cache.
 
-Without a name, all three are run. Each measurement is a process of its own, and the clients take
+Without a name, all are run. Each measurement is a process of its own, and the clients take
 turns, so that noise affects all alike: rates are medians, and so are the ratios of rates of the
 same round. PYTHON is that of an environment with lm-eval 0.4.13; by default `tests/servers`
 installs one. Run it on a machine that does nothing else: client and server share its cores.
@@ -23,10 +25,7 @@ import argparse
 import asyncio
 import json
 import logging
-import os
-import random
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,7 +36,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1]
+import comparison
+from comparison import HERE, SHOTS, Rates, letters, load, report
+
 SHARED = HERE.parent / "shared"
 DELAY_MS, SLOTS = 20, 64
 PATH = "/v1/completions"
@@ -45,8 +46,6 @@ MODEL = "demo"
 ANSWER = "The answer is 4."
 """What the mock server answers to every prompt."""
 SETTINGS = {"until": ["\n\n"], "do_sample": False, "max_gen_toks": 64}
-LETTERS = "ABCD"
-SHOTS, SUBJECTS = 5, 8
 CONTEXT = 1024
 """The context length of the vLLM server: that of the embedded model."""
 WARM_UP = 16
@@ -123,6 +122,54 @@ def generate(given: argparse.Namespace) -> dict[str, Any]:
     return timed(lambda: lm.generate_until(requests), given.url)
 
 
+def evaluate(given: argparse.Namespace) -> dict[str, Any]:
+    """Evaluates a task on the mock server with whichever `lm_eval` is installed."""
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    folder = Path("task").absolute()
+    folder.mkdir(exist_ok=True)
+    rows = [{"text": text} for text in word_problems(given.requests)]
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "problems.yaml").write_text(TASK.format(data=folder / "problems.jsonl"))
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    arguments = {"model": MODEL, "base_url": given.url + PATH, "tokenizer_backend": "none"}
+    if given.concurrent:
+        arguments["num_concurrent"] = given.concurrent
+
+    def work() -> list[str]:
+        results = lm_eval.simple_evaluate(
+            "local-completions",
+            model_args=arguments,
+            tasks=["problems"],
+            task_manager=manager,
+            log_samples=False,
+        )
+        assert results["results"]["problems"]["exact_match,none"] == 1.0
+        return [ANSWER]
+
+    return timed(work, given.url)
+
+
+TASK = """\
+task: problems
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {data}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{{{text}}}}"
+doc_to_target: "The answer is 4."
+generation_kwargs:
+  until: ["\\n\\n"]
+  do_sample: false
+  max_gen_toks: 64
+metric_list:
+  - metric: exact_match
+"""
+
+
 def timed(work: Callable[[], list[str]], url: str) -> dict[str, Any]:
     """Returns the seconds that `work` takes, and how many HTTP requests it sends to the mock."""
     before, start = stats(url), time.perf_counter()
@@ -134,7 +181,8 @@ def timed(work: Callable[[], list[str]], url: str) -> dict[str, Any]:
 
 def stream(given: argparse.Namespace) -> dict[str, Any]:
     """Sends requests from a generator with our client; returns the peak memory in MB."""
-    from lm_eval.models.served.client import Client, Exchange
+    from lm_eval.models.served.client import Client
+    from lm_eval.models.served.exchange import Exchange
     from lm_eval.models.served.transport import HttpSettings, HttpTransport
 
     def exchanges() -> Iterator[Exchange]:
@@ -148,35 +196,6 @@ def stream(given: argparse.Namespace) -> dict[str, Any]:
             answered += len(batch)
     assert answered == given.requests
     return {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-
-
-def letters(documents: int, salt: str) -> list[tuple[str, str]]:
-    """Returns requests for questions with five examples, which all of a subject share.
-
-    The texts are made of words that the embedded model knows. `salt` decides about all of them.
-    """
-    draw = random.Random(salt)
-    names = ("Ann", "Otto", "Vera", "Karl", "Greta", "Tom", "Lena", "Hugo", "Dora", "Max")
-    things = ("kite", "lamp", "ring", "boat", "bell", "map", "hat", "clock", "knife", "flute")
-    places = ("tower", "garden", "church", "mill", "cellar", "school", "river", "barn", "forest")
-
-    def question(answered: bool) -> str:
-        facts = [(draw.choice(names), draw.choice(things), draw.choice(places)) for _ in range(4)]
-        told = " ".join(f"{who} has a {what} and is in the {where}." for who, what, where in facts)
-        choices = "".join(
-            f"{x}. in the {where}\n" for x, (_, _, where) in zip(LETTERS, facts, strict=True)
-        )
-        asked = draw.randrange(4)
-        answer = f" {LETTERS[asked]}\n\n" if answered else ""
-        return f"{told} Where is {facts[asked][0]}?\n{choices}Answer:{answer}"
-
-    found = []
-    for _ in range(SUBJECTS):
-        examples = "".join(question(True) for _ in range(SHOTS))
-        for _ in range(documents // SUBJECTS):
-            prompt = examples + question(False)
-            found += [(prompt, f" {letter}") for letter in LETTERS]
-    return found
 
 
 def score(given: argparse.Namespace) -> dict[str, Any]:
@@ -205,30 +224,22 @@ def score(given: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": seconds, "answers": answers, "tokens": tokens}
 
 
-MEASURE = {"bare": bare, "generate": generate, "stream": stream, "score": score}
+def measure(python: str, work: str, cache: Path, **options: Any) -> Any:
+    """Returns what one measurement under the interpreter `python` prints."""
+    ours = python == sys.executable
+    return comparison.measure(python, __file__, work, cache, ours, **options)
+
+
+MEASURE = {
+    "bare": bare,
+    "generate": generate,
+    "evaluate": evaluate,
+    "stream": stream,
+    "score": score,
+}
 
 
 # -- the processes ---------------------------------------------------------------------------------
-
-
-def measure(python: str, work: str, cache: Path, **options: Any) -> Any:
-    """Runs one measurement under the interpreter `python`; returns what it prints."""
-    words = [f"--{name}={value}" for name, value in options.items()]
-    # The published harness must not import our package, which PYTHONPATH may contain.
-    variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    if python == sys.executable:
-        variables["PYTHONPATH"] = str(HERE)
-    done = subprocess.run(
-        [python, str(Path(__file__).resolve()), "--measure", work, *words],
-        capture_output=True,
-        text=True,
-        cwd=cache,
-        env={**variables, "HF_HUB_OFFLINE": "1", "LMEVAL_CACHE_DIR": str(cache)},
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"The measurement {work} failed under {python}:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @contextmanager
@@ -253,28 +264,6 @@ def mock_server(file: Path, delay_ms: float) -> Iterator[str]:
         process.wait()
 
 
-def load() -> str:
-    """Returns the number of processes that wanted to run in the last minute, as text."""
-    return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-
-
-Rates = dict[str, list[float]]
-"""For each client its rate in every round."""
-
-
-def report(rates: Rates, unit: str, references: list[str]) -> None:
-    """Prints the median rate of each client, and the median ratio to others of the same round."""
-    for name, values in rates.items():
-        ratios = []
-        for reference in references:
-            same_round = zip(values, rates[reference], strict=True)
-            ratio = statistics.median(value / other for value, other in same_round)
-            ratios.append(f"{ratio:5.2f} × {reference.partition(',')[0]}")
-        rounds = ", ".join(f"{value:.4g}" for value in values)
-        rate = statistics.median(values)
-        print(f"{name:29} {rate:7.1f} {unit}   {'   '.join(ratios)}   ({rounds})", flush=True)
-
-
 def measure_mock(given: argparse.Namespace, cache: Path) -> None:
     """Prints requests per second of all clients, with prompts as text and as token ids."""
     ours, bare_loop, published = sys.executable, "bare loop", f"published, num_concurrent={SLOTS}"
@@ -287,15 +276,41 @@ def measure_mock(given: argparse.Namespace, cache: Path) -> None:
     forms = {"text": "", "token ids": given.tokenizer or str(SHARED / "tokenizers" / "gpt2")}
     with mock_server(given.mock, DELAY_MS) as url:
         for form, tokenizer in forms.items():
-            rates: Rates = {name: [] for name in clients}
-            for _ in range(given.rounds):
-                for name, (python, work, concurrent) in clients.items():
-                    options = {"url": url, "requests": given.requests, "concurrent": concurrent}
-                    found = measure(python, work, cache, **options, tokenizer=tokenizer)
-                    assert found["sent"] == given.requests, (name, found["sent"])
-                    rates[name].append(given.requests / found["seconds"])
+            rates = take_turns(given, cache, url, clients, tokenizer)
             print(f"\n{given.requests} requests, prompts as {form}; {load()}")
             report(rates, "requests/s", references=[bare_loop, published])
+
+
+def take_turns(
+    given: argparse.Namespace,
+    cache: Path,
+    url: str,
+    clients: dict[str, tuple[str, str, int]],
+    tokenizer: str = "",
+) -> Rates:
+    """Returns requests per second of clients, given by Python, measurement and `num_concurrent`."""
+    rates: Rates = {name: [] for name in clients}
+    for _ in range(given.rounds):
+        for name, (python, work, concurrent) in clients.items():
+            options = {"url": url, "requests": given.requests, "concurrent": concurrent}
+            found = measure(python, work, cache, **options, tokenizer=tokenizer)
+            probes = 20 if work == "evaluate" else 0  # here, probing the server counts
+            assert 0 <= found["sent"] - given.requests <= probes, (name, found["sent"])
+            rates[name].append(given.requests / found["seconds"])
+    return rates
+
+
+def measure_run(given: argparse.Namespace, cache: Path) -> None:
+    """Prints requests per second of whole evaluations."""
+    clients = {
+        "published, whole evaluation": (given.published, "evaluate", SLOTS),
+        "ours, whole evaluation": (sys.executable, "evaluate", SLOTS),
+        "ours, nothing given": (sys.executable, "evaluate", 0),
+    }
+    with mock_server(given.mock, DELAY_MS) as url:
+        rates = take_turns(given, cache, url, clients)
+    print(f"\nEvaluations with {given.requests} requests, prompts as text; {load()}")
+    report(rates, "requests/s", references=["published, whole evaluation"])
 
 
 def measure_memory(given: argparse.Namespace, cache: Path) -> None:
@@ -348,7 +363,7 @@ def measure_vllm(given: argparse.Namespace, cache: Path) -> None:
     print(f"Answers to {len(pairs)} equal requests agree within {worst:.1e}.", flush=True)
 
 
-WORK = {"mock": measure_mock, "memory": measure_memory, "vllm": measure_vllm}
+WORK = {"mock": measure_mock, "run": measure_run, "memory": measure_memory, "vllm": measure_vllm}
 
 
 def main() -> None:

@@ -11,15 +11,27 @@ if TYPE_CHECKING:
     from lm_eval.evaluator import evaluate as evaluate
     from lm_eval.evaluator import resume as resume
     from lm_eval.evaluator import simple_evaluate as simple_evaluate
+    from lm_eval.features import capabilities as capabilities
+    from lm_eval.models.contract.check import check_model as check_model
     from lm_eval.rescore import score as score
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "capabilities": "lm_eval.features",
+        "check_model": "lm_eval.models.contract.check",
         "evaluate": "lm_eval.evaluator",
         "resume": "lm_eval.evaluator",
         "score": "lm_eval.rescore",
         "simple_evaluate": "lm_eval.evaluator",
     },
 )
-__all__ = ["__version__", "evaluate", "resume", "score", "simple_evaluate"]
+__all__ = [
+    "__version__",
+    "capabilities",
+    "check_model",
+    "evaluate",
+    "resume",
+    "score",
+    "simple_evaluate",
+]

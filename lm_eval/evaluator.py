@@ -18,6 +18,8 @@ from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, Seeds, absolute_path, without_secrets
+from lm_eval.contamination.coverage import Decontamination
+from lm_eval.contamination.findings import read_findings
 from lm_eval.data import mirror_at
 from lm_eval.defaults import (
     DEFAULT_BOOTSTRAP_ITERS,
@@ -54,6 +56,7 @@ from lm_eval.preparation import (
     make_context,
 )
 from lm_eval.results.assemble import assemble
+from lm_eval.results.clean_scores import contaminated_documents, with_clean_scores
 from lm_eval.results.provenance import describe_reproduction, describe_run, describe_usage
 from lm_eval.results.samples import requests_with_answers
 from lm_eval.results.schema import EvalResults
@@ -113,6 +116,7 @@ def _evaluate_run(
     """
     started, stages = time.time(), Stages()
     seed_generators(run.seed)
+    findings = None if run.decontaminate is None else read_findings(run.decontaminate)
     check_model(run)
     manager = task_manager or TaskManager(include_path=run.include_path, metadata=run.task_metadata)
     with stages("load_tasks"), mirror_at(run.data_dir):
@@ -120,13 +124,16 @@ def _evaluate_run(
         loaded = load_tasks(run, manager)
         tasks, groups = loaded["tasks"], loaded["groups"]
         check_run(run, tasks)
+        decontamination = contaminated_documents(run.decontaminate, findings, tasks)
         if run.check_integrity:
             check_integrity(run.task_list, manager, tasks, run.seed.fewshot)
     with stages("load_model"):
         check_before_loading(run)
         lm = create_model(run)
     seed_generators(run.seed)
-    return evaluate_tasks(run, lm, tasks, groups, active_run, stages, run.seed.torch, started)
+    return evaluate_tasks(
+        run, lm, tasks, groups, active_run, stages, run.seed.torch, started, decontamination
+    )
 
 
 @numpy_on_one_thread()
@@ -139,6 +146,7 @@ def evaluate_tasks(
     stages: Stages | None = None,
     seed: int | None = None,
     started: float | None = None,
+    decontamination: Decontamination | None = None,
 ) -> EvalResults | None:
     """Evaluates a loaded model on loaded tasks and returns the results.
 
@@ -152,6 +160,7 @@ def evaluate_tasks(
         seed: the seed for models that sample their answers.
         started: when the run started (seconds since the epoch). If given, the results contain a
             description of the run and its machine.
+        decontamination: the contaminated documents; if given, the results contain clean scores.
 
     Returns:
         The results; None in a process that does not collect answers (a rank other than 0).
@@ -198,7 +207,13 @@ def evaluate_tasks(
             name: score(task, chosen.get(name), context.think_end_token)
             for name, task in answered(tasks).items()
         }
-        summary = summarize(scores, groups, uncertainty, run.log_samples)
+        summary = with_clean_scores(
+            summarize(scores, groups, uncertainty, run.log_samples),
+            scores,
+            groups,
+            uncertainty,
+            decontamination,
+        )
     statistics["timings"] = stages.seconds
     if unanswered := unanswered_documents(tasks, chosen):
         statistics["partial"], statistics["unanswered_documents"] = True, unanswered
@@ -286,6 +301,7 @@ def simple_evaluate(
     output_path: str | None = None,
     fresh: bool = False,
     max_failed: float | None = DEFAULT_MAX_FAILED,
+    decontaminate: str | None = None,
 ) -> EvalResults | None:
     """Evaluates a model on tasks and returns the results.
 
@@ -339,6 +355,8 @@ def simple_evaluate(
         fresh: whether to send all requests again, in spite of stored answers.
         max_failed: how many requests the model may leave unanswered (`Failure`) before the run is
             stopped with a `ModelError`; below 1, which share of them. None for any number.
+        decontaminate: path of a findings file (docs/contamination.md). The results then also
+            contain the scores over the documents that were not found in the corpus.
 
     Returns:
         The results (docs/results.md); None in a process that does not collect answers (a rank other
@@ -377,6 +395,7 @@ def simple_evaluate(
         output_path=output_path,
         max_failed=max_failed,
         fresh=fresh,
+        decontaminate=decontaminate,
     )
     results = run_evaluation(run, task_manager)
     if evaluation_tracker is not None and results is not None:

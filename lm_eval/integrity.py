@@ -91,6 +91,7 @@ def problems_in_task(task: Task, seed: int | None = 0) -> list[str]:
     """
     states = random.getstate(), np.random.get_state()
     try:
+        task.check_filters()
         hashes = []
         for _ in range(2):
             random.setstate(states[0])
@@ -155,6 +156,9 @@ def _none_problems_in(
         # An empty prefix or description is allowed.
         "gen_prefix": lambda doc, spec: column_or_template(doc, spec) or "",
         "description": lambda doc, spec: column_or_template(doc, spec) or "",
+        "doc_to_decontamination_query": lambda doc, spec: (
+            spec(doc) if callable(spec) else column_or_template(doc, spec)
+        ),
     }
     problems: list[str] = []
     for field, read in readers.items():

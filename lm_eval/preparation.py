@@ -93,7 +93,8 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
     """Raises `ConfigError` for settings that do not fit the tasks, independently of the model.
 
     Rejects a `cluster` column that no task has, and tasks that run code which the model writes,
-    unless the user has confirmed that.
+    unless the user has confirmed that. Raises `DataError` if a filter reads a file that does not
+    fit its task.
     """
     if run.cluster and not any(task.has_column(run.cluster) for task in tasks.values()):
         raise ConfigError(
@@ -106,6 +107,7 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
                 f"task {name!r} runs code that the model writes. "
                 "Confirm with --confirm_run_unsafe_code if you accept that."
             )
+        task.check_filters()
 
 
 def make_context(run: RunConfig, lm: LM, seed: int | None) -> RunContext:

@@ -11,11 +11,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from lm_eval.api.instance import Failure, Instance, RequestType
+from lm_eval.api.instance import Failure, Instance
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, absolute_path
+from lm_eval.contamination.findings import read_findings
 from lm_eval.data import mirror_at
 from lm_eval.engine.answer_index import (
     continuation_hash,
@@ -29,25 +30,15 @@ from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
 from lm_eval.engine.threads import numpy_on_one_thread
 from lm_eval.errors import ConfigError, DataError, EvalError, OutputError, suggestion
-from lm_eval.preparation import (
-    check_run,
-    chosen_documents,
-    document_limit,
-    load_tasks,
-    prepare_tasks,
-)
+from lm_eval.filters import absolute_paths
+from lm_eval.logged_tasks import load_from_logs
+from lm_eval.preparation import check_run, chosen_documents, document_limit, load_tasks
 from lm_eval.results.assemble import assemble
+from lm_eval.results.clean_scores import contaminated_documents, with_clean_scores
+from lm_eval.results.find_logs import find_logs
 from lm_eval.results.provenance import describe_settings
-from lm_eval.results.sample_log import (
-    RecordedDocument,
-    find_logs,
-    read_answer,
-    read_log,
-    results_beside,
-)
 from lm_eval.results.schema import EvalResults, RunStatistics
 from lm_eval.results.summarize import UncertaintyConfig, summarize
-from lm_eval.runs.folder import RECORD_FILE
 from lm_eval.runs.hashes import config_hash, task_hashes
 from lm_eval.runs.record import RunRecord, changes
 from lm_eval.runs.stored import StoredRun, choose_runs, find_runs, only_run
@@ -80,8 +71,11 @@ class Changes:
     def __post_init__(self) -> None:
         """Makes paths absolute, because scoring changes to the working directory of the run."""
         self.include_path = [str(Path(folder).absolute()) for folder in self.include_path]
-        if data_dir := self.settings.get("data_dir"):
-            self.settings = {**self.settings, "data_dir": absolute_path(data_dir)}
+        if self.filters is not None:
+            self.filters = absolute_paths(list(self.filters), None)
+        for name in ("data_dir", "decontaminate"):
+            if path := self.settings.get(name):
+                self.settings = {**self.settings, name: absolute_path(path)}
 
 
 @dataclass
@@ -123,7 +117,7 @@ def score(
         include_path: additional folders with tasks.
         log_samples: whether the results contain every document with its answers and scores.
         settings: other settings of the run that scoring uses: `bootstrap_iters`, `confidence`,
-            `cluster`, `data_dir`, `confirm_run_unsafe_code`.
+            `cluster`, `data_dir`, `decontaminate`, `confirm_run_unsafe_code`.
 
     Raises:
         OutputError: there is no such folder, or it contains neither runs nor sample logs
@@ -132,7 +126,10 @@ def score(
         ConfigError: a setting, filter pipeline or metric is invalid.
         TypeError: an unknown name in `settings`.
     """
-    allowed = ("bootstrap_iters", "confidence", "cluster", "data_dir", "confirm_run_unsafe_code")
+    allowed = (
+        *("bootstrap_iters", "confidence", "cluster", "data_dir", "decontaminate"),
+        "confirm_run_unsafe_code",
+    )
     for name in settings:
         if name not in allowed:
             raise TypeError(
@@ -230,6 +227,8 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
     """Scores tasks whose requests have answers; returns as `rescore` does."""
     run, loaded = answered.run, answered.loaded
     check_run(run, loaded["tasks"])
+    findings = None if run.decontaminate is None else read_findings(run.decontaminate)
+    decontamination = contaminated_documents(run.decontaminate, findings, loaded["tasks"])
     scores: dict[str, TaskScores] = {}
     for name, task in answered_tasks(loaded["tasks"]).items():
         scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
@@ -237,7 +236,13 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
             _drop_other_metrics(scored)
         scores[name] = scored
     uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
-    summary = summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples)
+    summary = with_clean_scores(
+        summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples),
+        scores,
+        loaded["groups"],
+        uncertainty,
+        decontamination,
+    )
     statistics: RunStatistics = {}
     if unanswered := unanswered_documents(loaded["tasks"], answered.numbers):
         statistics = {"partial": True, "unanswered_documents": unanswered}
@@ -373,6 +378,14 @@ def _settings(recorded: Mapping[str, Any], wanted: Changes, where: Path) -> RunC
     """
     settings = {**recorded, **wanted.settings, "predict_only": False}
     settings["log_samples"] = bool(wanted.settings.get("log_samples"))
+    findings = settings.get("decontaminate")
+    if findings and "decontaminate" not in wanted.settings and not Path(findings).is_file():
+        logger.warning(
+            "the run was decontaminated with %s, which no longer exists, so there are no clean "
+            "scores. If the file was moved, pass it with --decontaminate.",
+            findings,
+        )
+        del settings["decontaminate"]
     if wanted.tasks is not None:
         settings["tasks"] = list(wanted.tasks)
     if wanted.include_path:
@@ -485,115 +498,13 @@ def _missing_answers_message(name: str, total: int, found: int, was_run: bool, f
 def _load_from_logs(path: Path, wanted: Changes) -> _AnsweredTasks:
     """Returns the tasks of sample logs, with documents, requests and answers from the logs.
 
-    Settings come from the results files beside the logs, where they exist. Logs a warning if a log
-    and its results file have different numbers of documents. Raises `OutputError` if there are no
-    logs, and `DataError` if a log has no valid answers for its task.
+    Raises `OutputError` if there are no logs, and another `EvalError` if none of them can be used.
     """
-    logs = find_logs(path)
-    if not logs:
-        raise OutputError(
-            f"{path}: contains neither a run ({RECORD_FILE} and its answers) nor sample logs "
-            "(samples_<task>_<time>.jsonl, which --log_samples writes). Give the --output_path of "
-            "a run."
-        )
-    results = results_beside(logs)
-    beside = next(iter(results.values()))
-    config = beside.get("config") or {}
-    settings = {"model": beside.get("model_source") or config.get("model") or "recorded"}
-    if config.get("bootstrap_iters") is not None:
-        settings["bootstrap_iters"] = config["bootstrap_iters"]
-    for name in ("model_args", "metadata"):
-        if isinstance(config.get(name), (Mapping, str)):
-            settings[name] = config[name]
-    settings["tasks"] = _names(logs, beside.get("group_subtasks") or {})
-    run = _settings(settings, wanted, path)
-    recorded: dict[str, list[RecordedDocument]] = {}
-
-    def documents(name: str) -> list[Any]:
-        return [one.doc for one in _log_of(name, logs, recorded)]
-
-    manager = TaskManager(include_path=run.include_path, metadata=run.task_metadata)
-    loaded = manager.load(run.task_list, documents)
-    prepare_tasks(run, loaded["tasks"])
-    for name, task in loaded["tasks"].items():
-        log = _log_of(name, logs, recorded)
-        shots = (results[name].get("n-shot") or {}).get(name)
-        if isinstance(shots, int):
-            task.set_config("num_fewshot", shots)
-        expected = ((results[name].get("n-samples") or {}).get(name) or {}).get("effective")
-        if isinstance(expected, int) and expected != len(log):
-            logger.warning(
-                "%s: contains %d documents, but the results file beside it reports %d. The log may "
-                "be incomplete; its documents are scored.",
-                logs[name],
-                len(log),
-                expected,
-            )
-        task.set_requests(_requests(name, task, log, logs))
-    _change_tasks(loaded["tasks"], wanted)
-    numbers = {name: [one.doc_id for one in recorded[name]] for name in loaded["tasks"]}
-    used = {name: str(logs[name]) for name in loaded["tasks"] if name in logs}
-    return _AnsweredTasks(run, loaded, numbers, origin={"samples": used})
-
-
-def _names(logs: Mapping[str, Path], subtasks: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns the names to load: groups whose tasks all have logs, and the remaining tasks.
-
-    A group inside another one of these is left out. `subtasks` lists the members of each group, as
-    the results file has them.
-    """
-
-    def below(name: str) -> set[str]:
-        return (
-            {task for child in subtasks[name] for task in below(child)}
-            if name in subtasks
-            else {name}
-        )
-
-    whole = [name for name in subtasks if below(name) <= set(logs)]
-    held = {task for name in whole for task in below(name)}
-    inner = {child for name in whole for child in subtasks[name]}
-    return [*(n for n in whole if n not in inner), *(n for n in logs if n not in held)]
-
-
-def _log_of(
-    name: str, logs: Mapping[str, Path], recorded: dict[str, list[RecordedDocument]]
-) -> list[RecordedDocument]:
-    """Returns the documents of a task's sample log; reads the file once and keeps it in `recorded`.
-
-    Raises `DataError` if the task has no log.
-    """
-    if name not in recorded:
-        if name not in logs:
-            raise DataError(
-                f"there is no sample log of task {name!r}. There are logs of: {', '.join(logs)}. "
-                "Choose from these with --tasks."
-            )
-        recorded[name] = read_log(logs[name])
-    return recorded[name]
-
-
-def _requests(
-    name: str, task: Task, recorded: Sequence[RecordedDocument], logs: Mapping[str, Path]
-) -> list[Instance]:
-    """Returns the requests of a task as its log records them, with their answers.
-
-    Their `doc_id` is the position of the document in the log, from 0. Raises `DataError` if the
-    answers do not fit the output type of the task.
-    """
-    output = task.OUTPUT_TYPE
-    kind = cast("RequestType", "loglikelihood" if output == "multiple_choice" else output)
-    requests: list[Instance] = []
-    for number, one in enumerate(recorded):
-        try:
-            for idx, (arguments, given) in enumerate(zip(one.arguments, one.resps, strict=True)):
-                answers = [read_answer(kind, answer) for answer in given]
-                about = (name, number, len(answers))
-                requests.append(Instance(kind, one.doc, arguments, idx, about, resps=answers))
-        except (TypeError, ValueError) as error:
-            raise DataError(
-                f"{logs[name]}: document {one.doc_id}: its answers are not valid answers to "
-                f"{kind} requests ({error}). The output_type of task {name!r} is {output}; was the "
-                "log written with another version of the task?"
-            ) from error
-    return requests
+    logged = load_from_logs(
+        path, wanted.include_path, lambda settings: _settings(settings, wanted, path)
+    )
+    _change_tasks(logged.loaded["tasks"], wanted)
+    origin: dict[str, Any] = {"samples": logged.logs}
+    if logged.not_scored:
+        origin["not_scored"] = logged.not_scored
+    return _AnsweredTasks(logged.run, logged.loaded, logged.numbers, origin=origin)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+from lm_eval.api.filter import LeftOut
 from lm_eval.api.instance import Completion, Failure, Instance
 from lm_eval.api.task import Task
 from lm_eval.engine.gc_pause import gc_paused
@@ -96,6 +97,10 @@ class TaskScores:
             for i, (doc_id, requests) in enumerate(zip(self.doc_ids, self.requests, strict=True)):
                 values = {m: column[i] for m, column in metrics.items() if column[i] is not ABSENT}
                 yield Measurement(doc_id, pipeline, requests, values)
+
+    def left_out(self, pipeline: str) -> int:
+        """Returns the number of documents that the filters of a pipeline left out."""
+        return sum(map(bool, _left_out(pipeline, self.requests)))
 
     def extraction_failed(self) -> dict[str, int]:
         """Returns for each filter pipeline the number of documents in which it found no answer.
@@ -258,8 +263,18 @@ def _measure(
 
     Scores all documents at once if the task supports it, otherwise one by one; a value that a
     document does not have is then `ABSENT`. `numbers` are those of the documents, for messages.
-    Raises an `EvalError` that names the task, and the document if they are scored one by one.
+    Documents that a filter left out have no value either. Raises an `EvalError` that names the
+    task, and the document if they are scored one by one.
     """
+    left_out = _left_out(pipeline, requests_by_doc)
+    if any(left_out):
+        kept = [i for i, dropped in enumerate(left_out) if not dropped]
+        if not kept:
+            return {}
+        scored = _measure(
+            task, pipeline, [numbers[i] for i in kept], [requests_by_doc[i] for i in kept]
+        )
+        return {metric: _spread(values, kept, len(numbers)) for metric, values in scored.items()}
     task.begin_scoring()
     try:
         with gc_paused():
@@ -284,6 +299,25 @@ def _measure(
             raise third_party_error(what, error) from error
         _add_row(columns, values, position)
     return columns
+
+
+def _left_out(pipeline: str, requests_by_doc: Sequence[Sequence[Instance]]) -> list[bool]:
+    """Returns for each document whether the filters of a pipeline left it out.
+
+    They did if they left out any of its requests.
+    """
+    return [
+        any(isinstance(request.filtered_resps[pipeline], LeftOut) for request in requests)
+        for requests in requests_by_doc
+    ]
+
+
+def _spread(values: Sequence[Any], positions: Sequence[int], count: int) -> list[Any]:
+    """Returns a list of `count` items with `values` at `positions`, and `ABSENT` elsewhere."""
+    spread: list[Any] = [ABSENT] * count
+    for position, value in zip(positions, values, strict=True):
+        spread[position] = value
+    return spread
 
 
 def _tokens(requests: Sequence[Instance]) -> list[int] | None:

@@ -419,6 +419,36 @@ def test_the_table_has_the_published_shape() -> None:
     )
 
 
+def test_truncated_prompts_and_missing_documents_stand_in_the_table() -> None:
+    row = {"acc,none": 0.5, "acc_stderr,none": 0.1, "sample_len": 30}
+    results: dict[str, Any] = {
+        "results": {"g": {**row, "sample_len": 60}, "a": row, "b": row, "c": row},
+        "groups": {"g": {**row, "sample_len": 60}},
+        "group_subtasks": {"g": ["h", "lost"], "h": ["a", "b"], "a": [], "c": []},
+        "versions": {},
+    }
+
+    def cells(column: str = "results") -> dict[str, list[str]]:
+        lines = [line.strip("|").split("|") for line in make_table(results, column).splitlines()]
+        return {line[0].strip(" -"): [cell.strip() for cell in line[9:]] for line in lines}
+
+    plain = make_table(results), make_table(results, "groups")
+    assert cells()["Tasks"] == []
+    results["truncated_requests"] = {"a": 3, "b": 0}
+    assert cells() == {
+        **{"Tasks": ["Truncated prompts"], "": ["-" * 16 + ":"]},
+        **{"g": ["3"], "a": ["3"], "b": [""], "c": [""]},
+    }
+    results["truncated_requests"] = {"a": 0}
+    results["unanswered_documents"] = {"a": {"1": "too long"}, "b": {}, "lost": {"0": "filtered"}}
+    assert cells()["Tasks"] == ["Missing"]
+    assert cells()["a"] == ["3.2%"]  # 1 of 31
+    assert cells()["b"] == [""]
+    assert cells("groups")["g"] == ["3.2%"]  # 2 of 62
+    results["unanswered_documents"] = {}
+    assert plain == (make_table(results), make_table(results, "groups"))
+
+
 def test_a_task_of_two_groups_has_a_row_in_each() -> None:
     row = {"alias": "a", "acc,none": 0.5}
     results = {

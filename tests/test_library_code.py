@@ -30,11 +30,11 @@ def code(module: str) -> Any:
 def test_answers_of_math_that_mean_the_same_are_the_same(
     first: str, second: str, equal: bool
 ) -> None:
-    assert code("hendrycks_math.answers").equivalent(first, second) is equal
+    assert code("hendrycks_math.utils").is_equiv(first, second) is equal
 
 
 def test_the_last_box_of_a_solution_is_its_answer() -> None:
-    boxed = code("hendrycks_math.answers").last_boxed
+    boxed = importlib.import_module("lm_eval.helpers").last_boxed
     assert boxed("so \\boxed{1}, no: $\\boxed{\\frac{1}{2}}$.") == "\\frac{1}{2}"
     assert boxed("$\\boxed 7$ it is") == "7"
     assert boxed("nothing") is None
@@ -66,10 +66,10 @@ def test_drop_gives_part_of_the_points_for_one_of_two_spans() -> None:
 
 
 def test_squad_counts_words_without_articles_and_punctuation() -> None:
-    overlap = code("squadv2.overlap")
-    assert overlap.exact("The cat!", "cat") == 1
-    assert overlap.f1("a red cat", "the red dog") == 0.5
-    assert overlap.f1("", "") == 1.0
+    squad = importlib.import_module("lm_eval.helpers")
+    assert squad.compute_exact("The cat!", "cat") == 1
+    assert squad.compute_f1("a red cat", "the red dog") == 0.5
+    assert squad.compute_f1("", "") == 1.0
 
 
 def test_squad_finds_the_best_threshold_for_abstaining() -> None:
@@ -133,7 +133,7 @@ def test_an_instruction_is_followed_or_not(
 ) -> None:
     pytest.importorskip("langdetect")
     pytest.importorskip("nltk")
-    is_followed = code("ifeval.checks").is_followed
+    is_followed = importlib.import_module("lm_eval.helpers").follows_instruction
     assert is_followed(good, instruction, {**settings, "other": None})
     assert not is_followed(bad, instruction, settings)
 

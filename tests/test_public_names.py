@@ -269,7 +269,7 @@ def test_the_entry_points_take_the_published_parameters() -> None:
             SIMPLE_EVALUATE,
             [
                 *("data_dir", "confidence", "cluster", "sample", "sample_seed", "output_path"),
-                *("fresh", "max_failed"),
+                *("fresh", "max_failed", "decontaminate"),
             ],
         ),
         (lm_eval.evaluate, EVALUATE, ["confidence", "cluster", "max_failed"]),

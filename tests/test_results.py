@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -304,9 +305,16 @@ def test_the_schema_refuses_what_is_wrong_and_allows_new_fields(runs: dict[str, 
 def test_the_documented_tables_are_those_of_the_declared_fields() -> None:
     text = (REPOSITORY / "docs" / "results.md").read_text(encoding="utf-8")
     assert with_tables(text) == text, "python -m lm_eval.results.json_schema writes them anew"
-    row = results_schema()["properties"]["results"]["additionalProperties"]["properties"]
-    for key in (*results_schema()["properties"], *row):
-        assert text.count(f"\n| `{key}` |") == 1, key
+    properties = results_schema()["properties"]
+    rows = {
+        part: properties[part]["additionalProperties"]["properties"]
+        for part in ("results", "decontaminated")
+    }
+    before, clean, after = re.split("### Clean rows|## Data and prompts", text)
+    for key in (*properties, *rows["results"]):
+        assert (before + after).count(f"\n| `{key}` |") == 1, key
+    for key in rows["decontaminated"]:
+        assert clean.count(f"\n| `{key}` |") == 1, key
 
 
 def test_fields_are_absent_where_their_part_says_so(runs: dict[str, Path]) -> None:

@@ -130,7 +130,7 @@ def test_long_names_are_shortened_and_told_apart(tmp_path: Path) -> None:
     samples[0] |= {"prompt_hash": "", "target_hash": ""}
     written = save({"configs": {one: {}, two: {}}}, tmp_path, one, {one: samples, two: samples})
     assert len(list(written.parent.glob("samples_*"))) == 2
-    from lm_eval.results.sample_log import find_logs
+    from lm_eval.results.find_logs import find_logs
 
     assert set(find_logs(tmp_path)) == {one, two}
 

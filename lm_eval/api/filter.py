@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import compress
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lm_eval.errors import EvalError
 
@@ -38,6 +39,17 @@ class NotFound(str):
         return NotFound(super().upper())
 
 
+class LeftOut(str):
+    """The type of `LEFT_OUT`, which marks a request whose document a filter pipeline leaves out."""
+
+    __slots__ = ()
+
+
+#: What a filter returns in place of the answers to a request, to leave its document out of the
+#: pipeline: later steps do not get the request, and the document has no scores there.
+LEFT_OUT = LeftOut("[left out]")
+
+
 class Filter(ABC):
     """One step of a filter pipeline: turns the answers of a task into cleaner answers.
 
@@ -50,6 +62,10 @@ class Filter(ABC):
 
     A task file uses it as `filter_list: [{name: words, filter: [{function: first_word}]}]`.
     """
+
+    #: Names of the arguments that are paths of files. A relative path in a task file is relative to
+    #: the folder of that file.
+    FILE_ARGUMENTS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **kwargs: Any) -> None:
         """Receives the other keys of the step in the task file, such as `regex_pattern`.
@@ -72,7 +88,32 @@ class Filter(ABC):
 
         Returns:
             As many entries as `resps` has. An entry is a list again (one answer per repeat), or a
-            single answer, as the last step of a pipeline usually returns.
+            single answer, as the last step of a pipeline usually returns. `LEFT_OUT` leaves the
+            document of the request out of the pipeline.
+        """
+
+
+class RequestFilter(Filter):
+    """A filter that needs to know which requests it is applied to, not only their documents.
+
+    The pipeline calls `apply_to_requests` in place of `apply`.
+    """
+
+    @abstractmethod
+    def apply_to_requests(self, resps: Any, requests: Sequence[Instance]) -> Iterable[Any]:
+        """Returns the filtered answers, as `Filter.apply` does.
+
+        Args:
+            resps: one entry per request, as for `Filter.apply`.
+            requests: the requests, in the same order. Of interest are `task_name`, `doc` and
+                `doc_number`; they must not be changed.
+        """
+
+    def check_task(self, task: Any) -> None:
+        """Raises an `EvalError` if the filter cannot be applied to the answers of this task.
+
+        Called before the model is loaded, and before stored answers are scored. The base class
+        accepts every task.
         """
 
 
@@ -89,26 +130,49 @@ class FilterEnsemble:
 
         If thinking text was removed from the answers, the filters get `conclusions` instead of
         `resps`. Requests from which nothing was extracted get the pipeline's name added to
-        `extraction_failed`. Raises `EvalError` if a filter does not return one entry per request.
+        `extraction_failed`. A request for which a filter returns `LEFT_OUT` gets that as its
+        answer, and is not passed to later filters. Raises `EvalError` if a filter does not return
+        one entry per request.
         """
-        docs = [instance.doc for instance in instances]
+        left = instances
         answers: Any = [
             instance.resps if instance.thinking is None else instance.conclusions
             for instance in instances
         ]
         for make in self.filters:
-            answers = list(make().apply(answers, docs))
-            if len(answers) != len(instances):
-                raise EvalError(
-                    f"filter pipeline {self.name!r}: a step returned {len(answers)} answers for "
-                    f"{len(instances)} requests. The `apply` method of a filter must return one "
-                    "entry per request, in order."
-                )
-        for instance, answer in zip(instances, answers, strict=True):
+            if not left:
+                break
+            answers = self._apply_step(make(), answers, left)
+            if LeftOut in set(map(type, answers)):
+                kept = [not isinstance(answer, LeftOut) for answer in answers]
+                for instance in compress(left, (not keep for keep in kept)):
+                    instance.filtered_resps[self.name] = LEFT_OUT
+                left, answers = list(compress(left, kept)), list(compress(answers, kept))
+        for instance, answer in zip(left, answers, strict=True):
             instance.filtered_resps[self.name] = answer
         if self.extracts or not {NotFound, list}.isdisjoint(map(type, answers)):
-            for instance in instances:
+            for instance in left:
                 self._record_extraction(instance)
+
+    def _apply_step(self, step: Filter, answers: Any, requests: Sequence[Instance]) -> list[Any]:
+        """Returns the answers after one step; raises `EvalError` if their number has changed."""
+        if isinstance(step, RequestFilter):
+            filtered = list(step.apply_to_requests(answers, requests))
+        else:
+            filtered = list(step.apply(answers, [request.doc for request in requests]))
+        if len(filtered) != len(requests):
+            raise EvalError(
+                f"filter pipeline {self.name!r}: a step returned {len(filtered)} answers for "
+                f"{len(requests)} requests. The `apply` method of a filter must return one entry "
+                "per request, in order."
+            )
+        return filtered
+
+    def check_task(self, task: Any) -> None:
+        """Raises an `EvalError` if a step cannot be applied to the answers of this task."""
+        for step in (make() for make in self.filters):
+            if isinstance(step, RequestFilter):
+                step.check_task(task)
 
     def _record_extraction(self, instance: Instance) -> None:
         """Records in the request whether extraction failed; turns `NotFound` into plain text.

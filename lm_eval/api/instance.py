@@ -84,6 +84,8 @@ class Instance:
         metadata: `(task_name, doc_id, repeats)`; these three are also attributes. `doc_id` is the
             position of the document among those evaluated, from 0; `repeats` is how often the
             request is sent.
+        doc_number: the index of the document in the evaluated split. It differs from `doc_id` if
+            only chosen documents are evaluated.
         resps: the answers, one per repeat; empty until the model has answered.
         filtered_resps: for each filter pipeline, by name, the result of filtering `resps`.
         extraction_failed: names of the filter pipelines that found no answer in `resps`.
@@ -105,6 +107,7 @@ class Instance:
     task_name: str | None = None
     doc_id: int | None = None
     repeats: int | None = None
+    doc_number: int | None = None
 
     extraction_failed: tuple[str, ...] = ()
     thinking: list[str] | None = None
@@ -114,6 +117,12 @@ class Instance:
 
     def __post_init__(self) -> None:
         self.task_name, self.doc_id, self.repeats = self.metadata
+        if self.doc_number is None:
+            self.doc_number = self.doc_id
+
+    def set_doc_number(self, number: int) -> None:
+        """Sets the index of the document in the evaluated split."""
+        self.doc_number = number
 
     def set_answers(self, answers: list[Any]) -> None:
         """Sets `resps`, one answer per repeat."""

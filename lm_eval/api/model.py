@@ -104,6 +104,8 @@ class LM(abc.ABC):
     - `answer_settings()`: returns a dictionary of the settings, other than the weights, that affect
       the answers. Compared for a model that is passed as an object, in place of its arguments.
     - `lockstep`: True if several processes each hold a part of the model.
+    - `stand_in`: True for a model that stands in for a real one in tests. `lm_eval.check_model`
+      then does not check whether its answers are consistent, or the same on each call.
     - `think_end_token`: the string that ends the model's thinking text, which is removed before an
       answer is filtered. A task may set another one.
     - `MULTIMODAL`: True if the model accepts images or audio; tasks that contain them need it.
@@ -132,13 +134,18 @@ class LM(abc.ABC):
     requests, including those with stored answers, because a process that skipped one would leave
     the others waiting."""
 
+    # For subclasses that do not call the constructor: rank 0 of 1 process, an inactive cache hook.
     _run_context: RunContext | None = None
+    _rank: int = 0
+    _world_size: int = 1
+    _device: Any = None
+    cache_hook = CacheHook()
 
     def __init__(self) -> None:
-        """Sets rank 0 of 1 process and an inactive cache hook; subclasses must call it."""
+        """Sets rank 0 of 1 process and an inactive cache hook; subclasses should call it."""
         self._rank = 0
         self._world_size = 1
-        self._device: Any = None
+        self._device = None
         self.cache_hook = CacheHook()
 
     @abc.abstractmethod
@@ -525,6 +532,11 @@ class TemplateLM(LM):
         if chat_template is False or chat_template is None:
             return None
         return choose_template(getattr(self.tokenizer, "chat_template", None), chat_template)
+
+
+#: Our own version of a method that third-party code replaces on `TemplateLM` itself. Models that
+#: encode many requests at once compare it with theirs.
+ENCODE_PAIR = TemplateLM._encode_pair
 
 
 def choose_template(templates: Any, wanted: bool | str) -> str | None:

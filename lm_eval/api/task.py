@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from lm_eval._lazy import lazy_exports
@@ -23,7 +24,7 @@ from lm_eval.config.task import TASK_FIELDS, TaskConfig
 from lm_eval.data import Origin, as_dataset_dict, load_splits
 from lm_eval.data.fingerprint import describe_documents
 from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause, suggestion
-from lm_eval.filters import build_filter_ensemble, build_pipelines
+from lm_eval.filters import absolute_paths, build_filter_ensemble, build_pipelines
 from lm_eval.metrics import documents
 from lm_eval.metrics.aggregations import bits_per_byte, mean, weighted_perplexity
 from lm_eval.prompts.fields import column_or_template
@@ -439,6 +440,10 @@ class Task(abc.ABC):
                 f"task {self.task_name!r} has no documents to evaluate: check its splits, and "
                 "--limit or --samples."
             )
+        if samples:
+            numbers = sorted(set(samples))
+            for request in instances:
+                request.set_doc_number(numbers[request.doc_id or 0])
         self._instances = instances
 
     def _locate_message(self, doc_id: int, problem: str) -> str:
@@ -527,6 +532,15 @@ class Task(abc.ABC):
         """
         for pipeline in self._filters:
             pipeline.apply(self.instances)
+
+    def check_filters(self) -> None:
+        """Raises an `EvalError` if a filter cannot be applied to the answers of this task.
+
+        Called before the model is loaded. Only filters that read files about the task can fail
+        here, such as `decontaminate`.
+        """
+        for pipeline in self._filters:
+            pipeline.check_task(self)
 
     def extracting_pipelines(self) -> list[str]:
         """Returns the names of the filter pipelines that report if they find no answer in a text.
@@ -631,13 +645,22 @@ class Task(abc.ABC):
         self.higher_is_better = lambda: {metric_name: bool(is_higher_better(metric_name))}  # type: ignore[method-assign]
         self.set_config("metric_list", [{"metric": metric_name}])
 
+    @property
+    def _folder(self) -> Path | None:
+        """The folder of the task file, to which paths in it are relative; None if there is none."""
+        return None
+
+    def should_decontaminate(self) -> bool:
+        """Returns whether documents are to be searched for in training data; False if not set."""
+        return self.config.should_decontaminate
+
     def override_filters(self, pipelines: list[dict[str, Any]]) -> None:
         """Replaces the filter pipelines; `pipelines` is written as `filter_list` in task files.
 
         Raises `ConfigError` if an entry is malformed, two have the same name, or a filter does not
         accept its arguments, and `UnknownNameError` if a filter is not registered.
         """
-        self._filters = build_pipelines(pipelines)
+        self._filters = build_pipelines(absolute_paths(pipelines, self._folder))
         self.set_config("filter_list", pipelines)
 
     def override_metrics(self, names: Sequence[str]) -> None:

@@ -40,6 +40,15 @@ class Usage:
         """Adds `tokens` to `tokens_generated`: tokens whose answers may not be finished yet."""
         self.tokens_generated += tokens
 
+    def add(self, other: Usage) -> None:
+        """Adds the counts of another object, such as those of a model in another process."""
+        self.tokens_in += other.tokens_in
+        self.tokens_shared += other.tokens_shared
+        self.tokens_out += other.tokens_out
+        self.tokens_generated += other.tokens_generated
+        self.truncated.update(other.truncated)
+        self.failed.update(other.failed)
+
     def totals(self) -> dict[str, int]:
         """Returns the counts over all tasks, with the keys that `LM.usage` documents.
 

@@ -17,7 +17,21 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from lm_eval._version import __version__
-from lm_eval.cli import doctor, fetch, ls, new, packs, reproduce, resume, run, score, show, validate
+from lm_eval.cli import (
+    check_model,
+    contamination,
+    doctor,
+    fetch,
+    ls,
+    new,
+    packs,
+    reproduce,
+    resume,
+    run,
+    score,
+    show,
+    validate,
+)
 from lm_eval.errors import EvalError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
 
@@ -30,8 +44,10 @@ COMMANDS = {
     "list": ls,
     "show": show,
     "validate": validate,
+    "check-model": check_model,
     "doctor": doctor,
     "new": new,
+    "contamination": contamination,
     "fetch": fetch,
     "packs": packs,
 }
@@ -44,6 +60,7 @@ examples:
   lm-eval resume out                               resume an interrupted run
   lm-eval score out --filter majority              score stored answers with another filter
   lm-eval new task my_task                         write a small task to start from
+  lm-eval check-model my_model.py:MyModel          check a model class
   lm-eval validate --tasks my_task --include_path my_task
 
 If the first argument is an option, the command is `run`: lm-eval --model demo --tasks demo.

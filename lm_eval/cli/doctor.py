@@ -20,6 +20,13 @@ _FAMILIES = {
     "loglikelihood": "multiple choice and targets (arc_easy, hellaswag, mmlu, lambada_openai)",
     "loglikelihood_rolling": "perplexity of texts (wikitext, pile)",
 }
+#: What is shown about `Certificate.sampling`.
+_SAMPLING = {
+    "yes": "has an effect",
+    "no": "ignored; sampled answers are greedy",
+    "perhaps not": "perhaps ignored; all sampled answers in the test were the greedy one",
+    "unknown": "not tried",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +88,7 @@ def _report(lm: ServedLM, certificate: Certificate) -> str:
         ("several prompts per request", _shown(certificate.lists)),
         ("several answers per request", _shown(certificate.samples)),
         ("stop strings", _shown(certificate.stop, no="ignored; answers are cut by lm_eval")),
+        ("temperature", _SAMPLING[certificate.sampling]),
         ("seed repeats an answer", _shown(certificate.seed, "unknown; nothing was sampled")),
         ("reasoning", certificate.reasoning or "none seen"),
         ("tokenizer", certificate.tokenizer),

@@ -67,6 +67,16 @@ def add_uncertainty(parser: Any) -> None:
     )
 
 
+def add_decontaminate(parser: Any) -> None:
+    """Adds `--decontaminate`, the path of a findings file."""
+    parser.add_argument(
+        "--decontaminate",
+        metavar="FINDINGS",
+        help="also report the scores without the documents that a scan of training data has found "
+        "(`lm-eval contamination scan`)",
+    )
+
+
 def add_verbosity(parser: Any) -> None:
     """Adds `--verbosity`, a log level in upper case; None if it is not given."""
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")

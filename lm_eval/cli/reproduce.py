@@ -84,7 +84,8 @@ def execute(arguments: argparse.Namespace) -> int:
         rows = {name: before["results"].get(name, {}) for name in before["configs"]}
         before = {**before, "results": rows}
     found = compare(before, now, 0.0 if has_settings else _PUBLISHED_TOLERANCE)
-    count = sum(_is_number(key) for row in before["results"].values() for key in row)
+    rows_compared = [*before["results"].values(), *before.get("decontaminated", {}).values()]
+    count = sum(_is_number(key) for row in rows_compared for key in row)
     if not count:
         print(
             f"nothing to compare: {file} contains no scores. The model has answered its requests "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval.cli import ls
 from lm_eval.cli.options import (
     add_data_dir,
+    add_decontaminate,
     add_include_path,
     add_prompt_options,
     add_samples_format,
@@ -137,6 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one seed, or random,numpy,torch,fewshot (default: 0,1234,1234,1234)",
     )
     add_uncertainty(group)
+    add_decontaminate(group)
     _flag(
         group,
         "--check_integrity",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli.options import (
     add_data_dir,
+    add_decontaminate,
     add_include_path,
     add_run_id,
     add_samples_format,
@@ -26,9 +27,7 @@ HELP = "score stored answers again, without the model"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `lm-eval score` to the parser."""
-    parser.add_argument(
-        "source", metavar="DIR", help="folder of a run, or sample logs (samples_*.jsonl)"
-    )
+    parser.add_argument("source", metavar="DIR", help="folder of a run, or sample logs")
     add_run_id(parser)
     parser.add_argument("--tasks", "-t", nargs="+", metavar="TASK", help="score only these tasks")
     parser.add_argument(
@@ -46,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_include_path(parser)
     add_data_dir(parser)
     add_uncertainty(parser)
+    add_decontaminate(parser)
     parser.add_argument(
         "--output_path",
         "-o",
@@ -65,12 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Scores every run found; returns 0, or 1 if some could not be scored.
+    """Scores every run found; returns 0, or 1 if some runs or sample logs could not be scored.
 
     Prints one table per run, and writes the results if `--output_path` is given. A run that raises
     `DataError`, such as an interrupted one, is reported and skipped; if all do, the first error is
     raised. Other errors end the command.
     """
+    from lm_eval.contamination.findings import read_findings
     from lm_eval.errors import ConfigError, DataError, EvalError
     from lm_eval.rescore import Changes, find_sources, rescore
     from lm_eval.results.files import check_writable
@@ -83,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
         check_writable(output)
     settings = {
         name: getattr(arguments, name)
-        for name in ("bootstrap_iters", "confidence", "cluster", "data_dir")
+        for name in ("bootstrap_iters", "confidence", "cluster", "data_dir", "decontaminate")
         if getattr(arguments, name) is not None
     }
     settings["log_samples"] = arguments.log_samples
@@ -97,8 +98,11 @@ def execute(arguments: argparse.Namespace) -> int:
         include_path=folders,
         settings=settings,
     )
+    if arguments.decontaminate is not None:
+        read_findings(arguments.decontaminate)  # raises before any of the runs is scored
     sources = find_sources(arguments.source, changes, arguments.run)
     unscored: list[EvalError] = []
+    incomplete = False  # whether a sample log could not be scored
     for source in sources:
         if len(sources) > 1 and source.run is not None:
             print(f"run {source.run.describe()}")
@@ -111,9 +115,10 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"lm-eval: not scored: {error}", file=sys.stderr)
             continue
         _report(run, results, output, arguments.samples_format or "jsonl")
+        incomplete = incomplete or "not_scored" in results.get("scored_from", {})
     if len(unscored) == len(sources):
         raise DataError(f"{arguments.source}: none of the {len(sources)} runs could be scored.")
-    return 1 if unscored else 0
+    return 1 if unscored or incomplete else 0
 
 
 def _names(given: list[str] | None) -> list[str] | None:
@@ -136,11 +141,15 @@ def _filters(given: list[str]) -> list[Any]:
     from lm_eval.config.functions import resolve_functions
     from lm_eval.config.yaml_file import load_yaml_file
     from lm_eval.errors import ConfigError
+    from lm_eval.filters import absolute_paths
 
     found: list[Any] = []
     for text in given:
+        folder: Path | None = None
         if Path(text).suffix in (".yaml", ".yml", ".json"):
-            written: Any = resolve_functions(load_yaml_file(Path(text).absolute()).values)
+            folder = Path(text).absolute().parent
+            file = load_yaml_file(Path(text).absolute())
+            written: Any = resolve_functions(file.values, file.root)
         elif "{" in text or "\n" in text:
             try:
                 written = yaml.safe_load(text)
@@ -151,7 +160,8 @@ def _filters(given: list[str]) -> list[Any]:
             continue
         if isinstance(written, dict):
             written = written.get("filter_list", written)
-        found += written if isinstance(written, list) else [written]
+        pipelines = written if isinstance(written, list) else [written]
+        found += absolute_paths(pipelines, folder)
     return found
 
 

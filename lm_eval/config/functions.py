@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lm_eval.config.python_files import load_python_file
 from lm_eval.errors import ConfigError, at, suggestion
 from lm_eval.extras import remedy
-
-#: Imported modules by file, with the file's modification time: an edited file is imported again.
-_loaded: dict[Path, tuple[int, ModuleType]] = {}
 
 
 @dataclass(frozen=True)
 class FunctionRef:
     """A `!function` value of a YAML file whose Python object has not been looked up yet.
 
-    `qualified_name` is what follows `!function`, such as `utils.process_docs`. `folder` is the
-    folder in which the module is searched for; `file` and `line` are where the value is written.
+    `qualified_name` is what follows `!function`: a module and a name in it, such as
+    `utils.process_docs`. The module is given by its path, relative to `folder` and without the
+    ending `.py`; its parts are separated by slashes or dots (`../utils`, `sub/utils`, `sub.utils`).
+    Without such a file, a name with dots is that of an importable module. `file` and `line` are
+    where the value is written.
     """
 
     qualified_name: str
@@ -33,145 +32,163 @@ class FunctionRef:
     line: int
 
     @property
+    def module(self) -> str:
+        """The part of `qualified_name` that names the module; "" if there is none."""
+        module, _, name = self.qualified_name.rpartition(".")
+        return module if name.isidentifier() else ""
+
+    @property
     def name(self) -> str:
         """The last part of `qualified_name`, without the module."""
         return self.qualified_name.rpartition(".")[2]
 
-    def resolve(self) -> Any:
+    @property
+    def where(self) -> str:
+        """The file and line of the reference and its text, with which a message begins."""
+        return f"{at(self.file, self.line)}: !function {self.qualified_name}"
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the module can only be a file, as in `../utils.f`, not an importable module."""
+        return "/" in self.module or self.module.startswith(".")
+
+    @property
+    def path(self) -> Path:
+        """The Python file that the reference means; it may not exist.
+
+        Dots in the name of the module separate folders, as in the published harness, unless only
+        a file with these dots in its path exists.
+        """
+        if "/" in self.module:
+            steps = self.module.split("/")
+        else:  # leading dots as in a relative import of Python: `..utils` is `../utils`
+            name = self.module.lstrip(".")
+            steps = [".."] * (len(self.module) - len(name) - 1) + [name]
+        dotted = self._normalized(
+            "/".join(s if s in (".", "..") else s.replace(".", "/") for s in steps)
+        )
+        written = self._normalized("/".join(steps))
+        return written if written.is_file() and not dotted.is_file() else dotted
+
+    def _normalized(self, module: str) -> Path:
+        # Not `Path.resolve`: a link in the folder belongs to it, wherever it leads.
+        return Path(os.path.normpath(self.folder / f"{module}.py"))
+
+    def resolve(self, root: Path | None = None) -> Any:
         """Imports the module, which runs code from the task folder, and returns the object.
 
-        Raises `ConfigError` if the module cannot be imported or does not define the name.
+        `root` is the folder of task files that the YAML file belongs to; see `YamlFile.root`. It
+        must contain the module, unless the path of the module is absolute, and relative imports of
+        the module reach up to it. If the YAML file is not in it, or if it is None, the nearest
+        folder that contains both file and module is used. Raises `ConfigError` if the module cannot
+        be imported or does not define the name.
         """
-        where = f"{at(self.file, self.line)}: !function {self.qualified_name}"
-        module_name, _, name = self.qualified_name.rpartition(".")
-        if not module_name:
-            raise ConfigError(
-                f"{where}: write it as file.name, where file.py is in the folder of the YAML file."
-            )
-        path = self.folder / (module_name.replace(".", "/") + ".py")
-        module = self._import(path, module_name, where)
-        if not hasattr(module, name):
+        self.check(root)
+        module = self._import(root)
+        if not hasattr(module, self.name):
             names = [other for other in vars(module) if not other.startswith("_")]
-            raise ConfigError(f"{where}: {path} has no {name!r}.{suggestion(name, names)}")
-        return getattr(module, name)
+            raise ConfigError(
+                f"{self.where}: {self.path} has no {self.name!r}.{suggestion(self.name, names)}"
+            )
+        return getattr(module, self.name)
 
-    def _import(self, path: Path, module_name: str, where: str) -> ModuleType:
-        """Returns the module in the file `path`, or without such a file the module `module_name`.
+    def check(self, root: Path | None) -> None:
+        """Raises `ConfigError` if the reference is malformed or means a file outside `root`.
 
-        Raises `ConfigError`, which begins with `where`, if it cannot be imported.
+        Runs nothing. A missing file is not noticed.
         """
+        if not self.module or self.module.endswith(("/", ".")):
+            raise ConfigError(
+                f"{self.where}: write it as file.name, where file.py is in the folder of the YAML "
+                "file, or as ../file.name or folder/file.name for a file in another folder."
+            )
+        inside = (
+            root is None or not self.file.is_relative_to(root) or self.path.is_relative_to(root)
+        )
+        if not inside and not self.module.startswith("/"):
+            raise ConfigError(
+                f"{self.where}: {self.path} is outside {root}, the folder of task files that this "
+                "file belongs to. Move the module into that folder, or use a folder that contains "
+                "both (--include_path)."
+            )
+
+    def _import(self, root: Path | None) -> ModuleType:
+        """Returns the module in the file `path`, or without such a file the module `module`.
+
+        Raises `ConfigError` if it cannot be imported.
+        """
+        path, is_file = self.path, self.path.is_file()
+        if not is_file and self.is_path:
+            raise ConfigError(f"{self.where}: there is no file {path}.")
         try:
-            if path.is_file():
-                return load_python_file(path.resolve())
-            return importlib.import_module(module_name)
+            if is_file:
+                return load_python_file(path.resolve(), self._root(root))
+            return importlib.import_module(self.module)
         except ImportError as error:
-            if path.is_file():
+            if is_file:
                 reason = " ".join(str(error).split())
-                advice = f": {remedy(error)}." if remedy(error) else "."
+                advice = f": {advice}." if (advice := self._remedy(error)) else "."
                 raise ConfigError(
-                    f"{where}: {path} needs a module that cannot be imported ({reason}){advice}"
+                    f"{self.where}: {path} needs a module that cannot be imported "
+                    f"({reason}){advice}"
                 ) from error
             raise ConfigError(
-                f"{where}: there is no file {path}, and no module {module_name!r} can be imported."
+                f"{self.where}: there is no file {path}, and no module {self.module!r} can be "
+                "imported."
             ) from error
         except (Exception, SystemExit) as error:  # some modules exit if a program is missing
             raise ConfigError(
-                f"{where}: running {path} failed ({type(error).__name__}: {error})."
+                f"{self.where}: running {path} failed ({type(error).__name__}: {error})."
             ) from error
 
+    def _root(self, root: Path | None) -> Path | None:
+        """Returns the folder up to which relative imports of the module reach."""
+        if root is not None and self.path.is_relative_to(root):
+            return root
+        return common_folder([self.file, self.path])
 
-def resolve_functions(value: Any) -> Any:
+    def _remedy(self, error: ImportError) -> str | None:
+        """Returns what to do about a module that a Python file cannot import; None if unknown."""
+        missing = (error.name or "").partition(".")[0]
+        if missing and (self.path.parent / f"{missing}.py").is_file():
+            return f"write `from .{missing} import …` for the file {missing}.py beside it"
+        return remedy(error)
+
+
+def common_folder(files: Iterable[Path]) -> Path | None:
+    """Returns the nearest folder that contains all `files`, which are absolute; None if none does.
+
+    There is none if `files` is empty, or if they are on several drives.
+    """
+    try:
+        return Path(os.path.commonpath([file.parent for file in files]))
+    except ValueError:
+        return None
+
+
+def function_refs(value: Any) -> Iterator[FunctionRef]:
+    """Yields every `!function` reference in nested mappings and lists."""
+    if isinstance(value, FunctionRef):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from function_refs(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from function_refs(item)
+
+
+def resolve_functions(value: Any, root: Path | None = None) -> Any:
     """Returns a copy of nested configuration values with every `!function` resolved.
 
-    Dictionaries and lists are copied; other values are not. This runs code from task folders; see
-    `FunctionRef.resolve`. Raises `ConfigError` if a function cannot be imported.
+    Dictionaries and lists are copied; other values are not. This runs code from task folders.
+    `root` is the folder that must contain this code; see `FunctionRef.resolve`. Raises
+    `ConfigError` if a function cannot be imported.
     """
     if isinstance(value, FunctionRef):
-        return value.resolve()
+        return value.resolve(root)
     if isinstance(value, dict):
-        return {key: resolve_functions(item) for key, item in value.items()}
+        return {key: resolve_functions(item, root) for key, item in value.items()}
     if isinstance(value, list):
-        return [resolve_functions(item) for item in value]
+        return [resolve_functions(item, root) for item in value]
     return value
-
-
-def run_modules_that_register(names: Iterable[str], folder: Path) -> None:
-    """Imports the Python files in `folder` that may register the given names.
-
-    A task file may use a filter or metric that Python code in its folder registers, without
-    referring to that code. Only files that quote one of `names` and contain `register_` are run.
-    Errors in their code are not caught.
-    """
-    for path, text in modules_mentioning(names, folder):
-        if "register_" in text:
-            load_python_file(path.resolve())
-
-
-def modules_mentioning(names: Iterable[str], folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yields the path and source text of the Python files in `folder` that quote one of `names`.
-
-    Sorted by path; subfolders are not searched. None of the files is run.
-    """
-    quoted = [f"{quote}{name}{quote}" for name in names for quote in ("'", '"')]
-    for path in sorted(folder.glob("*.py")) if quoted else []:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        if any(name in text for name in quoted):
-            yield path, text
-
-
-def load_python_file(path: Path) -> ModuleType:
-    """Imports a Python file and returns the module.
-
-    If the file has not changed since it was last imported, returns that module and runs nothing.
-    Raises whatever its code raises, and `ImportError` if it is not named like a Python file.
-    """
-    modified = path.stat().st_mtime_ns
-    known = _loaded.get(path)
-    if known is not None and known[0] == modified:
-        return known[1]
-    name = _module_name(path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file: its name must end in .py")
-    module = importlib.util.module_from_spec(spec)
-    replaced = sys.modules.get(name)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        if replaced is None:
-            del sys.modules[name]
-        else:
-            sys.modules[name] = replaced
-        raise
-    _loaded[path] = (modified, module)
-    return module
-
-
-def _module_name(path: Path) -> str:
-    """Returns the name under which to import a file.
-
-    For a file in a task folder it is `lm_eval.tasks.<folder>.<file>`, so that the file can import
-    its siblings. For any other file, and if another file has that name already, it is a unique name
-    made from its path.
-    """
-    for root in _task_roots():
-        try:
-            parts = path.with_suffix("").relative_to(Path(root).resolve()).parts
-        except ValueError:
-            continue
-        name = ".".join(("lm_eval", "tasks", *parts))
-        known = sys.modules.get(name)
-        if known is None or getattr(known, "__file__", None) == str(path):
-            return name
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    return f"lm_eval_task_{digest}_{path.stem}"
-
-
-def _task_roots() -> Sequence[str]:
-    """Returns the folders in which submodules of `lm_eval.tasks` are searched for.
-
-    Empty if `lm_eval.tasks` has not been imported.
-    """
-    tasks = sys.modules.get("lm_eval.tasks")
-    return list(tasks.__path__) if tasks is not None else []

@@ -190,6 +190,7 @@ class RunConfig:
     bootstrap_iters: int | None = DEFAULT_BOOTSTRAP_ITERS
     confidence: float | None = None
     cluster: str | None = None
+    decontaminate: str | None = None
     trust_remote_code: bool = False
     confirm_run_unsafe_code: bool = False
     metadata: Any = field(default_factory=dict)
@@ -213,6 +214,19 @@ class RunConfig:
             raise ConfigError(
                 f"samples_format must be jsonl, zst or parquet, not {self.samples_format!r}."
             )
+        if self.decontaminate is not None:
+            if not isinstance(self.decontaminate, (str, os.PathLike)):
+                raise ConfigError(
+                    "decontaminate must be the path of a findings file, not "
+                    f"{self.decontaminate!r}."
+                )
+            self.decontaminate = os.fspath(self.decontaminate)
+            if self.predict_only:
+                raise ConfigError(
+                    "decontaminate and predict_only cannot be combined, because predict_only "
+                    "computes no scores. Leave decontaminate out, and score the answers later: "
+                    "lm-eval score DIR --decontaminate FINDINGS"
+                )
         if self.fewshot_as_multiturn and not self.apply_chat_template:
             raise ConfigError("fewshot_as_multiturn needs apply_chat_template; set that too.")
         if self.fewshot_as_multiturn is None:
@@ -369,7 +383,7 @@ class RunConfig:
             plain["model"] = f"{absolute_path(file)}:{name}"
         seeds = self.seed
         plain["seed"] = [seeds.random, seeds.numpy, seeds.torch, seeds.fewshot]
-        for name in ("include_path", "data_dir", "output_path", "use_cache"):
+        for name in ("include_path", "data_dir", "output_path", "use_cache", "decontaminate"):
             plain[name] = absolute_path(plain[name])
         plain["tasks"] = [_recorded_task(spec) for spec in self.task_list]
         set_now = {

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lm_eval.config.functions import FunctionRef, resolve_functions
+from lm_eval.config.functions import (
+    FunctionRef,
+    common_folder,
+    function_refs,
+    resolve_functions,
+)
 from lm_eval.errors import ConfigError, at
 
 logger = logging.getLogger(__name__)
@@ -35,26 +40,46 @@ class YamlFile:
     """The content of a YAML file, merged over the files it includes.
 
     `sources` holds the file and line of each top-level key. For items of a list it has keys such
-    as `task[0]`.
+    as `task[0]`. `task_root` is the folder of task files that the file was found in; None if it was
+    named directly.
     """
 
     path: Path
     values: dict[str, Any]
     sources: dict[str, Source]
+    task_root: Path | None = None
+
+    @property
+    def root(self) -> Path | None:
+        """The folder that must contain the Python files of the `!function` references.
+
+        It is `task_root`, or else the nearest folder that contains this file, the files that it
+        includes and the Python files. None if the configuration has neither file nor references.
+        """
+        if self.task_root is not None:
+            return self.task_root
+        refs = [ref for ref in function_refs(self.values) if not ref.module.startswith("/")]
+        files = {source.file for source in self.sources.values()}
+        return common_folder(files | {ref.file for ref in refs} | {ref.path for ref in refs})
 
     def where(self, key: str) -> str:
         """Returns `file:line` of a key or a list item (`task[0]`); only the file if unknown."""
         return str(self.sources.get(key, at(self.path)))
 
 
-def load_yaml_file(path: str | Path) -> YamlFile:
+def load_yaml_file(path: str | Path, task_root: Path | None = None) -> YamlFile:
     """Returns the content of a YAML file, merged over the files it includes.
 
     Its own keys take precedence, and a later included file over an earlier one. No code is run:
-    each `!function` value is a `FunctionRef`. Raises `ConfigError` if a file cannot be read or is
-    not valid, or if files include each other.
+    each `!function` value is a `FunctionRef`. `task_root` is the folder of task files that it was
+    found in, if any. Raises `ConfigError` if a file cannot be read or is not valid, or if files
+    include each other.
     """
-    return _load(Path(path).expanduser().resolve(), including=())
+    file = _load(Path(path).expanduser().resolve(), including=())
+    # A link in the folder may lead to a file outside it, which has its Python files beside it.
+    if task_root is not None and file.path.is_relative_to(task_root.resolve()):
+        return replace(file, task_root=task_root.resolve())
+    return file
 
 
 def load_yaml(
@@ -67,8 +92,8 @@ def load_yaml(
     otherwise the key `include` is kept. Raises `ConfigError` if a file or function cannot be read.
     """
     resolved = Path(path).expanduser().resolve()
-    values = load_yaml_file(resolved).values if recursive else parse_yaml(resolved)[0]
-    return resolve_functions(values) if resolve_func else copy.deepcopy(values)
+    file = load_yaml_file(resolved) if recursive else YamlFile(resolved, *parse_yaml(resolved))
+    return resolve_functions(file.values, file.root) if resolve_func else copy.deepcopy(file.values)
 
 
 def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:

@@ -100,6 +100,19 @@ class SortedSequences:
         """The number of tokens to compute if every shared prefix is computed once."""
         return int(self.lengths.sum() - self.common.sum())
 
+    def holders(self, prefixes: bool = True) -> Ints:
+        """Returns for each sequence, in sorted order, the place of one that begins with it.
+
+        Reading the sequences that hold others computes everything: a causal model has read a prefix
+        when it has read the whole. With `prefixes` False, only equal sequences hold each other.
+        """
+        held = self.common[1:] == self.lengths[:-1]
+        if not prefixes:
+            held &= self.lengths[1:] == self.lengths[:-1]
+        # A sequence that the next one does not begin with holds itself and those before it.
+        last = np.flatnonzero(np.append(~held, True))
+        return last[np.searchsorted(last, np.arange(len(self.lengths)))]
+
     def padded(self, max_tokens: int, max_requests: int | None = None) -> int:
         """Returns the number of tokens to compute, padding included, without shared prefixes.
 

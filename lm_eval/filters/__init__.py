@@ -2,26 +2,38 @@
 
 A pipeline is a named list of filter steps. The steps are in `extraction` (find the answer in a
 text), `selection` (choose among repeated answers), `transformation` (rewrite each answer),
-`thinking` (remove reasoning text) and `custom` (call a function from a task folder). The base class
-that every filter implements is `lm_eval.api.filter.Filter`.
+`thinking` (remove reasoning text), `decontamination` (leave out documents that are in training
+data) and `custom` (call a function from a task folder). The base class that every filter implements
+is `lm_eval.api.filter.Filter`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lm_eval.api.filter import FilterEnsemble
-from lm_eval.api.registry import get_filter
+from lm_eval.api.registry import filter_registry, get_filter
 from lm_eval.errors import ConfigError
-from lm_eval.filters import custom, extraction, selection, thinking, transformation
+from lm_eval.filters import (
+    custom,
+    decontamination,
+    extraction,
+    selection,
+    thinking,
+    transformation,
+)
 
 __all__ = [
+    "absolute_paths",
     "build_filter_ensemble",
     "build_pipelines",
     "custom",
+    "decontamination",
     "extraction",
+    "file_arguments",
     "selection",
     "thinking",
     "transformation",
@@ -103,3 +115,45 @@ def build_pipelines(filter_list: Iterable[Any] | None) -> list[FilterEnsemble]:
             )
         pipelines.append(build_filter_ensemble(name, parts))
     return pipelines
+
+
+def absolute_paths(filter_list: Any, folder: Path | None) -> Any:
+    """Returns a copy of a `filter_list` in which the paths of files are absolute.
+
+    These are the arguments that filters declare in `FILE_ARGUMENTS`. They are relative to `folder`,
+    or to the working directory if it is None. What is not a pipeline, and filters that do not
+    exist, are kept as they are; `build_pipelines` reports them.
+    """
+    root = Path.cwd() if folder is None else folder
+
+    def arguments(step: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        paths = {name: step[name] for name in names if isinstance(step.get(name), str)}
+        nested = step.get("kwargs")
+        below = {"kwargs": arguments(nested, names)} if isinstance(nested, dict) else {}
+        made = {name: str(root / Path(path).expanduser()) for name, path in paths.items()}
+        return {**step, **made, **below}
+
+    def complete(pipeline: Any) -> Any:
+        steps = pipeline.get("filter") if isinstance(pipeline, dict) else None
+        if not isinstance(steps, list):
+            return pipeline
+        done = [
+            arguments(step, names)
+            if isinstance(step, dict) and (names := file_arguments(step.get("function")))
+            else step
+            for step in steps
+        ]
+        return {**pipeline, "filter": done}
+
+    return [complete(one) for one in filter_list] if isinstance(filter_list, list) else filter_list
+
+
+def file_arguments(step: Any) -> tuple[str, ...]:
+    """Returns the names of the arguments of a filter that are paths of files.
+
+    `step` is its registered name, its class, or a function that returns it. Empty if there is no
+    such filter.
+    """
+    if isinstance(step, str):
+        step = get_filter(step) if step in filter_registry else None
+    return tuple(getattr(step, "FILE_ARGUMENTS", ()))

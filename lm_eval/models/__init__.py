@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lm_eval._lazy import lazy_exports
 from lm_eval.api.registry import model_registry
+
+if TYPE_CHECKING:
+    from lm_eval.models.logits_adapter.model import from_logits as from_logits
+
+__getattr__, __dir__ = lazy_exports(
+    __name__, {"from_logits": "lm_eval.models.logits_adapter.model"}
+)
 
 MODEL_MAPPING = {
     "anthropic-chat": "lm_eval.models.anthropic_llms:AnthropicChat",
@@ -86,4 +96,4 @@ for _name, _advice in NOT_YET.items():
         f"Available models: {', '.join(sorted(MODEL_MAPPING))}, and custom model classes.",
     )
 
-__all__ = ["MODEL_MAPPING", "NOT_YET", "PACKAGES"]
+__all__ = ["MODEL_MAPPING", "NOT_YET", "PACKAGES", "from_logits"]

@@ -17,6 +17,7 @@ from lm_eval.models.openai_completions import (
 )
 from lm_eval.models.served.argument_checks import check_key
 from lm_eval.models.served.model import ServedLM
+from lm_eval.models.served.numbers import check_numbers
 
 #: The version of the API that requests and replies are written for.
 ANTHROPIC_VERSION = "2023-06-01"
@@ -32,7 +33,7 @@ class AnthropicLM(ServedLM):
         model: the name of the model.
         max_tokens_to_sample: the maximum length of an answer, if the request does not set it.
         temperature: used if the request does not set it.
-        kwargs: arguments of `ServedLM`; all others are sent with each request (`top_p`, `top_k`).
+        kwargs: arguments of `ServedBase`; all others are sent with each request (`top_p`, `top_k`).
     """
 
     kind: ClassVar[str] = "anthropic-completions"
@@ -52,13 +53,15 @@ class AnthropicLM(ServedLM):
         known = ServedLM.__init__.__annotations__
         kwargs.pop("device", None)
         kwargs.pop("max_batch_size", None)
+        own = {"max_tokens_to_sample": max_tokens_to_sample, "temperature": temperature}
+        numbers = check_numbers(own)
         super().__init__(
             model=model,
-            max_gen_toks=max_tokens_to_sample,
+            max_gen_toks=numbers["max_tokens_to_sample"],
             **{name: value for name, value in kwargs.items() if name in known},
         )
-        self.temperature = temperature
-        self.max_tokens_to_sample = max_tokens_to_sample
+        self.temperature = numbers["temperature"]
+        self.max_tokens_to_sample = numbers["max_tokens_to_sample"]
         self.kwargs = {name: value for name, value in kwargs.items() if name not in known}
 
     @classmethod

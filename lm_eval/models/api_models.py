@@ -37,22 +37,24 @@ from lm_eval.models.served.argument_checks import check_arguments, check_key, re
 from lm_eval.models.served.certificate import Certificate
 from lm_eval.models.served.client import Client, run_in_thread
 from lm_eval.models.served.dialects.base import Dialect
+from lm_eval.models.served.hook_calls import (
+    FreshHeadersTransport,
+    HookDialect,
+    call_arguments,
+    reply_to_error,
+)
+from lm_eval.models.served.hook_errors import accepted
 from lm_eval.models.served.images import create_image_prompt, images_of
-from lm_eval.models.served.model import JsonChatStr
+from lm_eval.models.served.messages import JsonChatStr
 from lm_eval.models.served.published import (
     BATCH_HOOK,
     CALL_HOOKS,
     NONE_ANSWER,
     OUR_MODULES,
-    FreshHeadersTransport,
-    HookDialect,
     PublishedDialect,
     PublishedPrompt,
     PublishedSampling,
-    accepted,
-    call_arguments,
     is_overridden,
-    reply_to_error,
 )
 from lm_eval.models.served.published_attributes import PublishedAttributes
 from lm_eval.models.served.retry import FATAL, RetryPolicy, error_message
@@ -481,6 +483,10 @@ class TemplateAPI(PublishedAttributes):
         return PublishedPrompt(
             str(request.args[0]), message=message, arguments=tuple(request.args[:2])
         )
+
+    @property
+    def _cuts_text(self) -> bool:
+        return not self.overrides_hooks and super()._cuts_text
 
     @property
     def takes_tokens(self) -> bool:

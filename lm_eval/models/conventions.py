@@ -8,8 +8,9 @@ of the published harness on strings and lists of tokens.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,10 @@ __all__ = [
     "sampling_seed",
     "split_pair",
     "task_of",
+    "warn_truncated",
 ]
+
+logger = logging.getLogger(__name__)
 
 Window = tuple[list[int], list[int]]
 """The tokens that a model reads (or the context), and the tokens that it predicts."""
@@ -228,6 +232,34 @@ def max_context_tokens(settings: Generation, max_length: int, request: Instance)
             "shorter answers with --gen_kwargs max_gen_toks=…"
         )
     return room
+
+
+def warn_truncated(
+    tasks: Iterable[str],
+    truncated: Counter[str],
+    before: Counter[str],
+    max_length: int,
+    cut: str = "beginning",
+) -> None:
+    """Logs a warning for each of the tasks with requests that were truncated.
+
+    Args:
+        tasks: the names of the tasks.
+        truncated: the number of truncated requests by task.
+        before: the same at an earlier moment; only the difference is reported.
+        max_length: the maximum number of tokens of a request.
+        cut: the part of the requests that was cut off.
+    """
+    for task in dict.fromkeys(tasks):
+        if count := truncated[task] - before[task]:
+            logger.warning(
+                "Task %s: %d requests are longer than max_length (%d tokens) and were "
+                "truncated: the %s was cut off.",
+                task,
+                count,
+                max_length,
+                cut,
+            )
 
 
 def count_stored_repeats(requests: Sequence[Instance]) -> int:

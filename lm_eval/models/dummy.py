@@ -17,6 +17,8 @@ class DummyLM(LM):
     The random numbers come from the module `random`, which the run seeds.
     """
 
+    stand_in = True
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 

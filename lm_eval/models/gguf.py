@@ -26,7 +26,7 @@ class GGUFLM(ServedLM):
     """A model on a llama.cpp server (`llama-server`) or a server of llama-cpp-python.
 
     The server has one model, so that its name is optional. White space around answers is removed.
-    The arguments are those of `ServedLM`.
+    The arguments are those of `ServedBase`.
     """
 
     kind: ClassVar[str] = "gguf"

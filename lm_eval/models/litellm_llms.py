@@ -12,7 +12,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.openai_completions import LocalChatCompletion
 from lm_eval.models.served.endpoint import Endpoint
-from lm_eval.models.served.published import HookDialect, reply_to_error
+from lm_eval.models.served.hook_calls import HookDialect, reply_to_error
 from lm_eval.models.served.transport import Reply, Transport
 
 #: Releases that contained code which sent credentials of the machine to a stranger (March 2026).
@@ -29,7 +29,7 @@ class LiteLLMChatCompletion(LocalChatCompletion):
 
     Args:
         base_url: the address of the provider or a proxy; by default what litellm knows.
-        kwargs: the arguments of `ServedLM`.
+        kwargs: the arguments of `ServedBase`.
     """
 
     key_variable: ClassVar[str] = ""

@@ -215,23 +215,38 @@ class LlamaCpp(EngineLM):
         """Keeps the first `count` tokens of those that are computed; returns how many are kept.
 
         None, if the state of the model cannot be cut: that of recurrent layers is one for all
-        tokens.
+        tokens, and a sliding window has lost those before it.
         """
         engine = self.model
-        if count < engine.n_tokens and engine._ctx.kv_cache_seq_rm(-1, count, -1) is False:
+        if count < engine.n_tokens and (
+            self._has_window or engine._ctx.kv_cache_seq_rm(-1, count, -1) is False
+        ):
             engine.reset()
             return 0
         engine.n_tokens = count
         return count
 
     @cached_property
+    def _has_window(self) -> bool:
+        """Whether the cache of sliding-window layers has only the tokens of the last window.
+
+        By default it has all; `swa_full=False` saves memory. llama.cpp removes the end of such a
+        cache without an error, although tokens in the window before it are no longer there.
+        """
+        metadata = self.model.metadata
+        name = f"{metadata.get('general.architecture')}.attention.sliding_window"
+        return name in metadata and self.model_args.get("swa_full") is False
+
+    @cached_property
     def setting_names(self) -> frozenset[str]:
         known = inspect.signature(type(self.model).create_completion).parameters
         return frozenset(known) - _OWN_SETTINGS
 
-    def generate(self, jobs: Iterable[GenerationJob]) -> Iterator[Generated]:
-        for job in jobs:
+    def generate(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
+        for job in filter(None, jobs):
             sampling = job.sampling
+            if self._has_window:
+                self.model.reset()  # otherwise it would cut the cache to what prompts share
             reply = self.model.create_completion(
                 list(job.prompt.tokens or ()),
                 max_tokens=sampling.max_tokens,

@@ -15,7 +15,7 @@ from typing import Any
 
 from lm_eval.api.model import LM
 from lm_eval.api.registry import model_registry
-from lm_eval.config.functions import load_python_file
+from lm_eval.config.python_files import load_python_file
 from lm_eval.errors import ConfigError, ModelError, describe_cause, suggestion
 from lm_eval.extras import remedy
 

@@ -322,7 +322,7 @@ class AzureOpenaiChatCompletionsLM(OpenAIChatCompletion):
             `AZURE_OPENAI_ENDPOINT`. A full address with `/openai/` is used as it is.
         api_version: by default `AZURE_OPENAI_API_VERSION`, else 2025-03-01-preview.
         truncate: without effect.
-        kwargs: the arguments of `ServedLM`.
+        kwargs: the arguments of `ServedBase`.
     """
 
     default_base_url: ClassVar[str | None] = None

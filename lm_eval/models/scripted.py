@@ -19,6 +19,8 @@ class ScriptedLM(LM):
     `requests` is the list of all requests received so far, in order.
     """
 
+    stand_in = True
+
     def __init__(
         self,
         *,

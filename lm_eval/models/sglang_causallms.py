@@ -21,8 +21,8 @@ from lm_eval.models.engines.arguments import (
 from lm_eval.models.engines.base import ONLY_ENGINE, EngineLM, Generated, Scored
 from lm_eval.models.planned.jobs import GenerationJob, Prompt, Sampling
 from lm_eval.models.planned.score_plan import Abilities, ScorePlan
-from lm_eval.models.served.client import BadReplyError, RefusedError
 from lm_eval.models.served.dialects.sglang import SGLang
+from lm_eval.models.served.exchange import BadReplyError, RefusedError
 
 logger = logging.getLogger(__name__)
 
@@ -212,13 +212,14 @@ class SGLangLM(EngineLM):
         for done in self._run(bodies):
             yield [(job, _read(dialect.read_job, reply, job, plan.windows)) for job, reply in done]
 
-    def generate(self, jobs: Iterable[GenerationJob]) -> Iterator[Generated]:
-        dialect = self._dialect
-        bodies = (
-            (job, dialect.generate_payload([job.prompt], self._sent(job.sampling))) for job in jobs
-        )
+    def generate(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
+        bodies = (None if job is None else (job, self._body(job)) for job in jobs)
         for done in self._run(bodies):
             yield [(job, _read(self._answers, reply, job)) for job, reply in done]
+
+    def _body(self, job: GenerationJob) -> Mapping[str, Any]:
+        """Returns the request for the answers of a job."""
+        return self._dialect.generate_payload([job.prompt], self._sent(job.sampling))
 
     def _sent(self, sampling: Sampling) -> Sampling:
         """Returns the settings that SGLang gets; special tokens are kept, as `hf` does."""
@@ -231,19 +232,22 @@ class SGLangLM(EngineLM):
         return list(self._dialect.read_generated(reply, 1, job.sampling.samples)[0])
 
     def _run(
-        self, bodies: Iterable[tuple[Any, Mapping[str, Any]]]
+        self, bodies: Iterable[tuple[Any, Mapping[str, Any]] | None]
     ) -> Iterator[list[tuple[Any, Any]]]:
-        """Yields lists of `(job, reply)` as the engine finishes them."""
+        """Yields lists of `(job, reply)` as the engine finishes them.
+
+        While `bodies` yields None, the engine goes on with the requests that it has.
+        """
         waiting = iter(bodies)
         held: dict[asyncio.Task[Any], Any] = {}
         loop = self.model.loop
-        following = next(waiting, None)
         try:
-            while following is not None or held:
-                while following is not None and len(held) < MAX_HELD:
+            while True:
+                while len(held) < MAX_HELD and (following := next(waiting, None)) is not None:
                     job, body = following
                     held[loop.create_task(self._ask(body))] = job
-                    following = next(waiting, None)
+                if not held:
+                    return
                 done, _ = loop.run_until_complete(
                     asyncio.wait(held, return_when=asyncio.FIRST_COMPLETED)
                 )

@@ -82,7 +82,7 @@ def _test_type(executor: InProcess, request_type: RequestType) -> tuple[str, lis
         if isinstance(answer, Failure):
             failed += 1
             problems.append(f"{request_type}: the request {request.args!r} failed: {answer.reason}")
-        elif mistake := _ANSWER_CHECKS[request_type](answer):
+        elif mistake := mistake_in(request_type, answer):
             problems.append(
                 f"{request_type}: the answer to {request.args!r} is {answer!r}; {mistake}."
             )
@@ -93,7 +93,7 @@ def _test_type(executor: InProcess, request_type: RequestType) -> tuple[str, lis
     if failed:
         summary += f", {failed} failed"
     reversed_back = executor.execute(request_type, requests[::-1], None)[::-1]
-    if not all(map(_is_close, answers, reversed_back)):
+    if not all(map(answers_agree, answers, reversed_back)):
         # The same answers at other places: nothing that sampling would produce.
         if sorted(map(repr, answers)) == sorted(map(repr, reversed_back)):
             problems.append(
@@ -105,7 +105,7 @@ def _test_type(executor: InProcess, request_type: RequestType) -> tuple[str, lis
     return summary, problems
 
 
-def _is_close(first: Any, second: Any) -> bool:
+def answers_agree(first: Any, second: Any) -> bool:
     """Returns whether two answers to one request are equal up to rounding in another batch.
 
     Texts must be equal; log-likelihoods may differ by 0.02 or 2%. Greedy flags are not compared.
@@ -114,6 +114,14 @@ def _is_close(first: Any, second: Any) -> bool:
         return bool(first == second)
     values = [a[0] if isinstance(a, tuple) else a for a in (first, second)]
     return math.isclose(*values, rel_tol=0.02, abs_tol=0.02)
+
+
+def mistake_in(request_type: RequestType, answer: Any) -> str:
+    """Returns what is wrong with the value of an answer, which has the right type; "" if nothing.
+
+    For generated text, the stop string must be a line break.
+    """
+    return _ANSWER_CHECKS[request_type](answer)
 
 
 def _check_pair(answer: tuple[float, Any]) -> str:

@@ -8,37 +8,42 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 from lm_eval.api.instance import Completion
 from lm_eval.api.registry import register_model
 from lm_eval.errors import ConfigError, EvalError, ModelError, describe_cause
-from lm_eval.models.engines.arguments import (
-    as_integer,
-    check_quantization,
-    read_length,
-    unknown_argument,
-)
+from lm_eval.models.engines.arguments import check_quantization, read_length, unknown_argument
 from lm_eval.models.engines.base import (
     ONLY_ENGINE,
     EngineLM,
     Generated,
     Scored,
 )
+from lm_eval.models.engines.data_parallel import EngineCopies
+from lm_eval.models.engines.messages import EngineFacts
+from lm_eval.models.engines.vllm_arguments import (
+    check_adapter,
+    check_copies,
+    device_variables,
+    prefill_limit,
+)
+from lm_eval.models.engines.vllm_scoring import (
+    MAX_NEXT_TOKENS,
+    Incomplete,
+    MissingScores,
+    ScoringRequests,
+    sampling_parameter_names,
+    sampling_parameters,
+)
 from lm_eval.models.identity import fingerprint
 from lm_eval.models.planned.jobs import GenerationJob, Sampling
-from lm_eval.models.planned.score_plan import Abilities, Job, NextJob, ScorePlan, WholeJob
+from lm_eval.models.planned.score_plan import Abilities, ScorePlan
 
 logger = logging.getLogger(__name__)
 
 #: The maximum number of requests that the engine holds at a time; more only take memory.
 MAX_HELD = 4096
-#: The bytes that the log-probabilities of prompts may take. vLLM computes them for all tokens of a
-#: batch and the whole vocabulary, in 32 bits.
-SCORE_BYTES = 2 << 30
-#: The maximum length of vLLM's `logprob_token_ids`.
-MAX_NEXT_TOKENS = 128
 #: Settings that requests for answers always have; they cannot be given as generation settings.
 OWN_SETTINGS = {"n", "stop", "max_tokens", "temperature", "output_kind"}
 
@@ -71,7 +76,8 @@ class VLLM(EngineLM):
         seed: the seed for sampled answers, and of the engine.
         gpu_memory_utilization: the share of the device's memory that vLLM uses.
         device: ignored: `CUDA_VISIBLE_DEVICES` selects devices.
-        data_parallel_size: must be 1; serve several copies of a model with `vllm serve`.
+        data_parallel_size: how many engines share the work, each in a process of its own, with
+            `tensor_parallel_size` devices.
         lora_local_path: a folder with a LoRA adapter.
         max_lora_rank: the largest rank of an adapter.
         truncation_side: "left": long prompts lose their beginning.
@@ -117,6 +123,7 @@ class VLLM(EngineLM):
         chat_template_args: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        given = dict(locals())
         # As vLLM does, the tokenizer of the model is loaded at the revision of the model.
         its_revision = tokenizer_revision or (None if tokenizer else revision)
         super().__init__(
@@ -155,8 +162,17 @@ class VLLM(EngineLM):
             **kwargs,
         }
         self._request_numbers = itertools.count()  # of this object: the engine outlives a run
+        count = int(data_parallel_size)
         with ONLY_ENGINE.starting(f"vllm, {pretrained}"):
-            self.model = self._start()
+            if count > 1:
+                arguments = {n: given[n] for n in inspect.signature(VLLM).parameters if n in given}
+                del arguments["kwargs"]
+                one = {**arguments, **kwargs, "data_parallel_size": 1}
+                self.copies = self._start_copies(one, count, int(tensor_parallel_size))
+                self._facts = self.copies.facts
+            else:
+                self.model = self._start()
+                self._facts = self._read_facts()
 
     @classmethod
     def check_before_loading(
@@ -164,15 +180,10 @@ class VLLM(EngineLM):
     ) -> None:
         """Raises `ConfigError` for arguments that vLLM would refuse after loading the weights."""
         super().check_before_loading(arguments, chat_template)
-        if as_integer("data_parallel_size", arguments.get("data_parallel_size") or 1) > 1:
-            raise ConfigError(
-                "data_parallel_size: one engine runs in this process. Start several with "
-                "`vllm serve NAME --data-parallel-size N`, and evaluate them with --model "
-                "local-completions."
-            )
+        check_copies(arguments)
         if arguments.get("truncation_side", "left") != "left":
             raise ConfigError("truncation_side: prompts are cut on the left only.")
-        _check_adapter(arguments)
+        check_adapter(arguments)
         if arguments.get("quantization") is not None:
             from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 
@@ -183,7 +194,7 @@ class VLLM(EngineLM):
 
         known = {*inspect.signature(LLM).parameters, *inspect.signature(EngineArgs).parameters}
         try:
-            return LLM(**self.model_args)
+            return LLM(**{**prefill_limit(self.model_args), **self.model_args})
         except Exception as error:  # whatever vLLM, torch or the model's code raises
             if unknown := unknown_argument("vLLM", self.model_args, known):
                 raise unknown from error
@@ -191,27 +202,48 @@ class VLLM(EngineLM):
                 f"vLLM could not load {self.pretrained}: {describe_cause(error)}"
             ) from error
 
+    def _start_copies(self, arguments: Mapping[str, Any], count: int, devices: int) -> EngineCopies:
+        """Starts several engines, each in a process with devices of its own."""
+        return EngineCopies(self.engine, type(self), arguments, device_variables(count, devices))
+
     # -- lengths, template, identity --------------------------------------------------------------
 
-    @property
-    def max_length(self) -> int:
-        """The number of tokens of a prompt: the context length less one token to generate."""
-        return int(self.model.llm_engine.model_config.max_model_len) - 1
-
-    def _template_settings(self) -> dict[str, Any]:
-        return self._template
-
-    def identity(self) -> dict[str, Any]:
-        """Returns the version of vLLM and the settings that affect the answers."""
+    def _read_facts(self) -> EngineFacts:
+        """Returns what the engine in this process tells about itself."""
         import vllm
 
-        config = self.model.llm_engine.model_config
-        return {
+        engine = self.model.llm_engine
+        config = engine.model_config
+        identity = {
             "vllm": vllm.__version__,
             "dtype": str(config.dtype),
             "revision": config.revision,
             "max_model_len": config.max_model_len,
         }
+        has_next = "logprob_token_ids" in sampling_parameter_names()
+        abilities = Abilities(whole=True, next_tokens=has_next, max_next_tokens=MAX_NEXT_TOKENS)
+        concurrent = int(engine.vllm_config.scheduler_config.max_num_seqs)
+        # A prompt may have as many tokens as the context less one to generate.
+        return EngineFacts(int(config.max_model_len) - 1, identity, abilities, concurrent)
+
+    @property
+    def max_length(self) -> int:
+        return self._facts.max_length
+
+    @property
+    def concurrent(self) -> int:
+        return self._facts.concurrent
+
+    @property
+    def abilities(self) -> Abilities:
+        return self._facts.abilities
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the version of vLLM and the settings that affect the answers."""
+        return dict(self._facts.identity)
+
+    def _template_settings(self) -> dict[str, Any]:
+        return self._template
 
     def answer_settings(self) -> dict[str, Any]:
         adapter = [self._lora, fingerprint(self._lora)]
@@ -219,6 +251,8 @@ class VLLM(EngineLM):
 
     def counters(self) -> dict[str, float]:
         """Returns the counters of the engine, such as the tokens found in its prefix cache."""
+        if self.copies is not None:
+            return self.copies.counters()
         found: dict[str, float] = {}
         for metric in self.model.llm_engine.get_metrics():
             if hasattr(metric, "value"):
@@ -227,63 +261,35 @@ class VLLM(EngineLM):
 
     # -- requests ---------------------------------------------------------------------------------
 
-    @property
-    def abilities(self) -> Abilities:
-        from vllm import SamplingParams
-
-        known = "logprob_token_ids" in inspect.signature(SamplingParams).parameters
-        return Abilities(whole=True, next_tokens=known, max_next_tokens=MAX_NEXT_TOKENS)
-
     def score(self, plan: ScorePlan) -> Iterator[Scored]:
-        vocabulary = int(self.model.llm_engine.model_config.get_vocab_size())
-        whole = [job for job in plan.jobs() if isinstance(job, WholeJob)]
-        following = [job for job in plan.jobs() if isinstance(job, NextJob)]
-        budget = max(1, SCORE_BYTES // (4 * vocabulary))
-        for jobs, tokens in ((following, None), (whole, budget)):
-            requests = ((job, *self._scoring(job, plan)) for job in jobs)
-            for done in self._run(requests, tokens):
-                yield [(job, [self._read_score(job, plan, output)]) for job, output in done]
+        missing = MissingScores(plan.windows)
+        for batch in self._outputs(plan, cached=True):
+            yield [(job, [found]) for job, found in batch if not isinstance(found, Incomplete)]
+            for job, found in batch:
+                if isinstance(found, Incomplete):
+                    missing.add(job, found)
+        others = missing.plan(self.abilities)
+        for batch in self._outputs(others, cached=False):
+            done = [one for job, found in batch for one in others.add(job, [found])]
+            yield [whole for number, score in done for whole in missing.complete(number, score)]
 
-    def _scoring(self, job: Job, plan: ScorePlan) -> tuple[Sequence[int], Any]:
-        """Returns the prompt and the settings of a request that scores."""
-        if isinstance(job, WholeJob):
-            return plan.windows[job.windows[0]].tokens, self._parameters(
-                max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False
-            )
-        return job.contexts[0], self._parameters(
-            max_tokens=1,
-            temperature=0.0,
-            logprobs=len(job.tokens),
-            logprob_token_ids=list(job.tokens),
-            detokenize=False,
-        )
+    def _outputs(self, plan: ScorePlan, cached: bool) -> Iterator[list[tuple[Any, Any]]]:
+        """Yields lists of the jobs of a plan with what vLLM returned for them."""
+        requests = ScoringRequests(plan)
+        for done in self._run((job, *requests.request(job, cached)) for job in plan.jobs()):
+            yield [(job, requests.read(job, output)) for job, output in done]
 
-    def _read_score(self, job: Job, plan: ScorePlan, output: Any) -> Any:
-        """Returns the score of a window, or the scores of next tokens by token."""
-        if isinstance(job, WholeJob):
-            window = plan.windows[job.windows[0]]
-            wanted = zip(
-                window.tokens[window.start :], output.prompt_logprobs[window.start :], strict=True
-            )
-            entries = [position[token] for token, position in wanted]
-            total = sum(float(entry.logprob) for entry in entries)
-            return total, all(entry.rank == 1 for entry in entries)
-        answer = output.outputs[0]
-        position, generated = answer.logprobs[0], int(answer.token_ids[0])
-        return {t: (float(position[t].logprob), t == generated) for t in job.tokens}
-
-    def generate(self, jobs: Iterable[GenerationJob]) -> Iterator[Generated]:
+    def generate(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
         requests = (
-            (job, list(job.prompt.tokens or ()), self._sampling(job.sampling)) for job in jobs
+            None if job is None else (job, job.prompt.tokens or (), self._sampling(job.sampling))
+            for job in jobs
         )
-        for done in self._run(requests, None):
+        for done in self._run(requests):
             yield [(job, [_completion(one) for one in output.outputs]) for job, output in done]
 
     @cached_property
     def setting_names(self) -> frozenset[str]:
-        from vllm import SamplingParams
-
-        return frozenset(inspect.signature(SamplingParams).parameters) - OWN_SETTINGS
+        return sampling_parameter_names() - OWN_SETTINGS
 
     def _read_sampling(self, settings: Mapping[str, Any]) -> Sampling:
         sampling = super()._read_sampling(settings)
@@ -303,55 +309,37 @@ class VLLM(EngineLM):
             **sampling.others,
         }
         try:
-            return self._parameters(**given)
+            return sampling_parameters(**given)
         except Exception as error:  # vLLM's own type of error, or ValueError in older versions
             raise ConfigError(f"generation settings (gen_kwargs): vLLM: {error}") from error
 
-    def _parameters(self, **settings: Any) -> Any:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **settings)
-
     def _run(
-        self, requests: Iterator[tuple[Any, Sequence[int], Any]], max_tokens: int | None
+        self, requests: Iterable[tuple[Any, Sequence[int], Any] | None]
     ) -> Iterator[list[tuple[Any, Any]]]:
         """Yields lists of `(job, output)` as the engine finishes them.
 
-        At most `MAX_HELD` requests, with at most `max_tokens` prompt tokens in all, are in the
-        engine at a time. Raises `ModelError` with the engine's error if it fails.
+        At most `MAX_HELD` requests are in the engine at a time. While `requests` yields None, it
+        goes on with those. Raises `ModelError` with the engine's error if it fails.
         """
-        from vllm.inputs import TokensPrompt
-
         engine = self.model.llm_engine
-        held: dict[str, tuple[Any, int]] = {}
-        tokens = 0
-        following = next(requests, None)
+        held: dict[str, Any] = {}
+        waiting = iter(requests)
         try:
-            while following is not None or held:
-                while following is not None and len(held) < MAX_HELD:
-                    job, prompt, parameters = following
-                    if held and max_tokens is not None and tokens + len(prompt) > max_tokens:
-                        break
+            while True:
+                while len(held) < MAX_HELD and (request := next(waiting, None)) is not None:
+                    job, prompt, parameters = request
                     name = str(next(self._request_numbers))
                     engine.add_request(
-                        name,
-                        TokensPrompt(prompt_token_ids=list(prompt)),
-                        parameters,
-                        lora_request=self._adapter(),
+                        name, _as_input(prompt), parameters, lora_request=self._adapter
                     )
-                    held[name] = (job, len(prompt))
-                    tokens += len(prompt)
-                    following = next(requests, None)
-                done = []
-                for output in engine.step():
-                    if output.finished:
-                        job, length = held.pop(output.request_id)
-                        tokens -= length
-                        self._count(output)
-                        done.append((job, output))
+                    held[name] = job
+                if not held:
+                    return
+                done = [output for output in engine.step() if output.finished]
+                for output in done:
+                    self._count(output)
                 if done:
-                    yield done
+                    yield [(held.pop(output.request_id), output) for output in done]
         except (GeneratorExit, KeyboardInterrupt, EvalError):
             engine.abort_request(list(held))
             raise
@@ -370,8 +358,9 @@ class VLLM(EngineLM):
         usage.count_answer(answer)
         usage.count_generated(answer)
 
+    @cached_property
     def _adapter(self) -> Any:
-        """Returns vLLM's description of the LoRA adapter; None if there is none."""
+        """vLLM's description of the LoRA adapter; None if there is none."""
         if self._lora is None:
             return None
         from vllm.lora.request import LoRARequest
@@ -379,21 +368,14 @@ class VLLM(EngineLM):
         return LoRARequest("adapter", 1, self._lora)
 
 
+def _as_input(tokens: Sequence[int]) -> Any:
+    """Returns a prompt in the form that the engine computes, which it then need not be put into."""
+    from vllm import inputs
+
+    if hasattr(inputs, "tokens_input"):
+        return inputs.tokens_input(list(tokens))
+    return inputs.TokensPrompt(prompt_token_ids=list(tokens))
+
+
 def _completion(answer: Any) -> Completion:
     return Completion(answer.text, finish_reason=answer.finish_reason)
-
-
-def _check_adapter(arguments: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` if the LoRA adapter is not a folder with one, or LoRA is disabled."""
-    adapter = arguments.get("lora_local_path")
-    if adapter is None:
-        return
-    if arguments.get("enable_lora") is False:
-        raise ConfigError(
-            "lora_local_path names an adapter, but enable_lora is False; leave that out."
-        )
-    if not (Path(str(adapter)).expanduser() / "adapter_config.json").is_file():
-        raise ConfigError(
-            f"lora_local_path: {adapter} is not a folder with a LoRA adapter: it has no "
-            "adapter_config.json."
-        )

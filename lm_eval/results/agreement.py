@@ -42,6 +42,9 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any], tolerance: float 
     found = Agreement()
     for task, row in before["results"].items():
         found.numbers += _differing_numbers(task, row, now["results"].get(task), tolerance)
+    clean = now.get("decontaminated", {})
+    for task, row in before.get("decontaminated", {}).items():
+        found.numbers += _differing_numbers(f"{task} (clean)", row, clean.get(task), tolerance)
     for task, hashes in before.get("hashes", {}).items():
         for key, label in _HASHES.items():
             old, new = hashes.get(key), now.get("hashes", {}).get(task, {}).get(key)
@@ -53,6 +56,9 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any], tolerance: float 
         found.inputs.append(f"the model: {', '.join(parts)}")
     if before.get("chat_template_sha") != now.get("chat_template_sha"):
         found.inputs.append("the chat template")
+    with_findings = before.get("decontaminated_with", {}), now.get("decontaminated_with", {})
+    if with_findings[0].get("fingerprint") != with_findings[1].get("fingerprint"):
+        found.inputs.append("the findings of --decontaminate")
     found.environment += _differing_environment(before, now)
     return found
 

@@ -34,8 +34,7 @@ _TABLE = re.compile(r"(<!-- fields of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def results_schema() -> dict[str, Any]:
     """Returns the JSON Schema of a results file. It allows additional keys."""
     made = _schema_of(fields.EvalResults)
-    row = _schema_of(fields.RowFields)
-    row["patternProperties"] = {
+    scores = {
         "_stderr,": {
             "description": "standard error of a score, or `N/A` if it has none",
             "anyOf": [{"type": "number"}, {"const": "N/A"}],
@@ -44,8 +43,10 @@ def results_schema() -> dict[str, Any]:
             "description": "a score, under `metric,filter`: what the metric's aggregation returns"
         },
     }
-    for rows in ("results", "groups"):
-        made["properties"][rows]["additionalProperties"] = row
+    row, clean_row = _schema_of(fields.RowFields), _schema_of(fields.CleanRowFields)
+    for name, kind in (("results", row), ("groups", row), ("decontaminated", clean_row)):
+        rows = made["properties"][name]
+        rows["additionalProperties"] = {**kind, "patternProperties": scores}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"lm_eval results, format {fields.FORMAT}",

@@ -1,28 +1,28 @@
-"""Writes, finds and reads sample logs, in the published format and two compact ones.
+"""Writes and reads sample logs, in the published format and two compact ones.
 
 `jsonl` is the published format: one line per document and filter pipeline, with answers as strings.
 `zst` and `parquet` contain the same data with one row per document and each prompt stored once.
+Versions of the published harness before 0.4.3 wrote one JSON list per file, which is read too.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lm_eval.errors import DataError, OutputError
-from lm_eval.results.names import MAX_NAME_BYTES, file_name
+from lm_eval.errors import DataError
 from lm_eval.results.samples import sample_line
 from lm_eval.results.serialize import handle_non_serializable
 
 #: File extension of each format.
 EXTENSIONS = {"jsonl": ".jsonl", "zst": ".jsonl.zst", "parquet": ".parquet"}
-_NAME = re.compile(r"samples_(?P<task>.+)_(?P<stamp>\d{4}-\d\d-\d\dT[\d.-]+?)(?P<end>\.[a-z].*)")
 #: Keys of a sample that describe its document. The others belong to a filter pipeline.
 _DOCUMENT_KEYS = ("doc_id", "doc", "target", "doc_hash", "prompt_hash", "target_hash", "thinking")
+#: The same, for keys that only samples of runs with `--decontaminate` have.
+_CONTAMINATION_KEYS = ("contaminated", "contamination_overlap")
 #: Keys of a sample that a compact row does not repeat in each pipeline.
 _SHARED_KEYS = ("arguments", "resps", "filter", "metrics")
 #: Keys of a pipeline in a compact row that are not metrics.
@@ -63,7 +63,8 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
         return
     import pyarrow.parquet
 
-    columns: dict[str, list[Any]] = {name: [] for name in (*_DOCUMENT_KEYS, *_COMPACT_KEYS)}
+    flags = [name for name in _CONTAMINATION_KEYS if any(name in row for row in rows)]
+    columns: dict[str, list[Any]] = {name: [] for name in (*_DOCUMENT_KEYS, *flags, *_COMPACT_KEYS)}
     for row in rows:
         for name, column in columns.items():
             value = row.get(name)
@@ -87,7 +88,8 @@ def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for sample in samples:
         row = rows.get(sample["doc_id"])
         if row is None:
-            row = {name: sample[name] for name in _DOCUMENT_KEYS if name in sample}
+            own = (*_DOCUMENT_KEYS, *_CONTAMINATION_KEYS)
+            row = {name: sample[name] for name in own if name in sample}
             prompts: dict[Any, int] = {}
             indices = [prompts.setdefault(given[0], len(prompts)) for given in sample["arguments"]]
             row["prompts"] = list(prompts)
@@ -101,7 +103,7 @@ def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row["pipelines"][sample["filter"]] = {
             name: value
             for name, value in sample.items()
-            if name not in _DOCUMENT_KEYS and name not in _SHARED_KEYS
+            if name not in (*_DOCUMENT_KEYS, *_CONTAMINATION_KEYS, *_SHARED_KEYS)
         }
     return list(rows.values())
 
@@ -113,82 +115,6 @@ def _json(value: Any) -> str:
 def _encoded(line: str) -> bytes:
     # A lone surrogate has no UTF-8 encoding; it is written as a JSON escape.
     return line.encode("utf-8", "backslashreplace") + b"\n"
-
-
-# -- finding ----------------------------------------------------------------------------------
-
-
-def find_logs(path: Path) -> dict[str, Path]:
-    """Returns a dictionary of task name to the path of its sample log.
-
-    If `path` is a file, that is the only log. If it is a folder, returns the newest log of every
-    task in it or in one of its direct subfolders; empty if there are none or `path` does not exist.
-    Raises `OutputError` if the file is not named like a sample log, or if several folders contain
-    logs.
-    """
-    if path.is_file():
-        found = _NAME.fullmatch(path.name)
-        if found is None:
-            raise OutputError(
-                f"{path}: is not a sample log: its name must be like samples_<task>_<time>.jsonl."
-            )
-        return {_task_name(path, found["task"]): path}
-    folders = [path, *sorted(p for p in path.iterdir() if p.is_dir())] if path.is_dir() else []
-    with_logs = [f for f in folders if any(_NAME.fullmatch(p.name) for p in f.glob("samples_*"))]
-    if len(with_logs) > 1:
-        raise OutputError(
-            f"{path}: contains the sample logs of several models; pass one of these folders: "
-            f"{', '.join(str(folder) for folder in with_logs)}."
-        )
-    logs: dict[str, tuple[str, Path]] = {}
-    for file in with_logs[0].glob("samples_*") if with_logs else ():
-        found = _NAME.fullmatch(file.name)
-        if found is not None and found["end"] in EXTENSIONS.values():
-            name = _task_name(file, found["task"])
-            logs[name] = max(logs.get(name, ("", file)), (found["stamp"], file))
-    return {name: file for name, (_, file) in sorted(logs.items())}
-
-
-def results_beside(logs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
-    """Returns for each task the content of the results file that was written with its sample log.
-
-    `logs` maps task names to sample logs. The value is an empty dictionary if there is no readable
-    results file beside the log.
-    """
-    read: dict[tuple[Path, str], dict[str, Any]] = {}
-    found: dict[str, dict[str, Any]] = {}
-    for name, log in logs.items():
-        named = _NAME.fullmatch(log.name)
-        key = log.parent, named["stamp"] if named else ""
-        if key not in read:  # all logs of a run share one results file
-            read[key] = _results(*key)
-        found[name] = read[key]
-    return found
-
-
-def _results(folder: Path, stamp: str) -> dict[str, Any]:
-    """Returns the content of the results file with this timestamp; empty if none can be read."""
-    for file in folder.glob(f"*_{stamp}.json") if stamp else ():
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(content, dict):
-            return content
-    return {}
-
-
-def _task_name(log: Path, written: str) -> str:
-    """Returns the name of the task that a sample log belongs to.
-
-    `written` is the name as it is in the file name. `file_name` may have replaced characters or
-    cut it; then the original name is looked up in the results file beside the log.
-    """
-    if "__" in written or len(written.encode(errors="replace")) >= MAX_NAME_BYTES - 3:
-        for name in results_beside({written: log})[written].get("configs", {}):
-            if file_name(name) == written:
-                return str(name)
-    return written
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -223,8 +149,9 @@ def read_log(path: Path) -> list[RecordedDocument]:
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a sample log as they are stored, each a dictionary.
 
-    The file name sets the format: `.parquet`, `.jsonl.zst`, or JSON lines for any other. Blank
-    lines are skipped. Raises `DataError` for a line that is not valid JSON.
+    The file name sets the format: `.parquet`, `.jsonl.zst`, or for any other JSON: a list of rows,
+    or one row per line. Blank lines are skipped. Raises `DataError` for a line that is not valid
+    JSON.
     """
     if path.name.endswith(EXTENSIONS["parquet"]):
         import pyarrow.parquet
@@ -241,7 +168,11 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         with pyarrow.input_stream(str(path), compression="zstd") as stream:
             lines = stream.read().split(b"\n")
     else:
-        lines = path.read_bytes().split(b"\n")
+        content = path.read_bytes()
+        if content.lstrip()[:1] == b"[":
+            yield from json.loads(content)
+            return
+        lines = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
@@ -256,11 +187,17 @@ def _recorded(row: Mapping[str, Any]) -> RecordedDocument:
 
 
 def _arguments(row: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Returns the arguments of each request in a row, of the compact or the published format."""
+    """Returns the arguments of each request in a row.
+
+    The compact format refers to prompts by index; the published one names the arguments, and before
+    0.4.3 it listed them.
+    """
     if "prompts" in row:
         prompts = row["prompts"]
         return [(prompts[given[0]], *given[1:]) for given in row["arguments"]]
     named = row["arguments"]
+    if isinstance(named, list):
+        return [tuple(given) for given in named]
     numbered = (named[f"gen_args_{i}"] for i in range(len(named)))
     return [tuple(given[f"arg_{j}"] for j in range(len(given))) for given in numbered]
 
@@ -305,6 +242,7 @@ def _expanded(row: Mapping[str, Any], pipeline: str) -> dict[str, Any]:
         "filter": pipeline,
         "metrics": [name for name in own if name not in _NON_METRIC_KEYS],
         **own,
+        **{name: row[name] for name in _CONTAMINATION_KEYS if name in row},
     }
 
 

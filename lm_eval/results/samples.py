@@ -28,7 +28,6 @@ def _sample(task: Task, measured: Measurement) -> Sample:
     requests, pipeline = measured.requests, measured.pipeline
     doc = requests[0].doc
     target = task.doc_to_target(doc)
-    document = json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)
     sample = {
         "doc_id": measured.doc_id,
         "doc": doc,
@@ -38,7 +37,7 @@ def _sample(task: Task, measured: Measurement) -> Sample:
         "filtered_resps": [request.filtered_resps[pipeline] for request in requests],
         "filter": pipeline,
         "metrics": list(measured.values),
-        "doc_hash": hash_string(document),
+        "doc_hash": document_hash(doc),
         "prompt_hash": hash_string(str(requests[0].args[0])),
         "target_hash": hash_string(str(target)),
         **measured.values,
@@ -48,6 +47,12 @@ def _sample(task: Task, measured: Measurement) -> Sample:
     if task.extracting_pipelines():
         sample["extraction_failed"] = any(pipeline in r.extraction_failed for r in requests)
     return sample
+
+
+def document_hash(doc: Any) -> str:
+    """Returns the SHA-256 hash of a document, the `doc_hash` of its samples."""
+    text = json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)
+    return hash_string(text)
 
 
 def requests_with_answers(task: Task, doc_ids: Sequence[int] | None = None) -> list[Sample]:

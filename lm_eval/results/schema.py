@@ -38,6 +38,27 @@ class RowFields(TypedDict, total=False):
     ]
 
 
+class CleanRowFields(TypedDict, total=False):
+    """The keys of a row of `decontaminated` that are not scores."""
+
+    name: Annotated[str, "name of the task or group"]
+    alias: Annotated[str, "name shown in the table"]
+    sample_len: Annotated[int, "number of clean documents"]
+    dropped: Annotated[int, "number of contaminated documents, which were left out"]
+    sample_count: Annotated[
+        dict[str, int],
+        "for each `metric,filter`: number of documents that the clean score was computed from",
+        "in a task where every clean document has a value for every metric",
+    ]
+    difference: Annotated[
+        dict[str, dict[str, Any]],
+        "for each `metric,filter`: clean score minus score of the contaminated documents "
+        "(`difference`), its standard error (`stderr`, or `N/A`) and confidence `interval`; and "
+        "the score of the contaminated documents (`contaminated`)",
+        "if there are no contaminated or no clean documents",
+    ]
+
+
 #: The scores, and what a reader needs to interpret them. `summarize` returns this part.
 Scores = TypedDict(
     "Scores",
@@ -110,6 +131,20 @@ class OptionalScores(TypedDict, total=False):
         "for each task and group, and each `metric,filter`: lower and upper end of the confidence "
         "interval",
         "without `--confidence`",
+    ]
+
+    decontaminated: Annotated[
+        dict[str, Row],
+        "for each task that the findings cover, and each group of such tasks: its scores over the "
+        "clean documents alone (see the keys of a clean row)",
+        "without `--decontaminate`",
+    ]
+    decontaminated_with: Annotated[
+        dict[str, Any],
+        "path and SHA-256 hash of the findings (`findings`, `fingerprint`), `ngram` and "
+        "`threshold` of the scan, fingerprint of its `corpus`, and confidence level of the "
+        "intervals in `decontaminated` (`confidence`)",
+        "without `--decontaminate`",
     ]
 
 
@@ -284,7 +319,7 @@ class EvalResults(
     scored_from: Annotated[
         dict[str, Any],
         "for rescored results: the run folder or the sample logs that the answers were read from, "
-        "and the hashes of that run",
+        "and the hashes of that run; under `not_scored`, logs that could not be used, and why",
         "in all but rescored results",
     ]
     samples: dict[str, list[dict[str, Any]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,17 @@ class UncertaintyConfig:
 
     Other tasks, and all tasks if None, use the column that their configuration sets.
     """
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of one metric under one filter pipeline."""
+
+    value: Any
+    stderr: float | None
+    """The standard error; None if there is none."""
+    interval: Interval | None
+    """The confidence interval; None if none is wanted, or the score has no standard error."""
 
 
 @dataclass
@@ -131,22 +142,30 @@ def summarize_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig
         "sample_len": max(counts.values(), default=0),
     }
     summary = TaskSummary(row, extraction_failed=scored.extraction_failed())
-    shared = _clusters(scored, uncertainty.cluster)
+    shared = clusters_of(scored, uncertainty.cluster)
     if shared is not None:
         by, clusters = shared
         summary.clusters = {"by": by, "count": len(set(clusters))}
-    if not columns:
+    expected = {p: scored.documents - scored.left_out(p) for p in scored.pipelines}
+    for pipeline in (pipeline for pipeline, count in expected.items() if not count):
+        logger.warning(
+            "task %s: the filters of pipeline %s left out all documents, so it has no scores.",
+            name,
+            pipeline,
+        )
+    if not columns and any(expected.values()):
         logger.warning(
             "task %s: none of its metrics returned a value, so it has no scores. Check its "
             "metric_list.",
             name,
         )
-    if set(counts.values()) - {scored.documents}:
+    if any(count != expected[pipeline] for (_, pipeline), count in counts.items()):
         logger.warning(
             "task %s: some metrics have no value for some documents. Each score is computed from "
             "the documents that have a value.",
             name,
         )
+    if set(counts.values()) - {scored.documents}:
         row["sample_count"] = {f"{m},{pipeline}": n for (m, pipeline), n in counts.items()}
     for (metric, pipeline), column in columns.items():
         aggregation = functions.get(metric)
@@ -159,37 +178,57 @@ def summarize_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig
             )
             aggregation = mean
         clusters_of_values = None if shared is None else [shared[1][i] for i in column.positions]
-        try:
-            value = aggregation(column.values)
-            if value is None:
-                raise EvalError(
-                    f"task {name!r}: the aggregation of {metric} returned None; "
-                    "it must return a number."
-                )
-            error = standard_error(
-                aggregation, column.values, uncertainty.bootstrap_iters, clusters_of_values
-            )
-        except EvalError as problem:
-            raise with_location(problem, f"task {name!r}") from problem
-        except Exception as problem:
-            raise third_party_error(f"task {name!r}: aggregating {metric}", problem) from problem
-        row[f"{metric},{pipeline}"] = value
-        row[f"{metric}_stderr,{pipeline}"] = "N/A" if error is None else error
-        if uncertainty.confidence is not None and isinstance(value, (int, float)):
-            found = confidence_interval(
-                aggregation,
-                column.values,
-                value,
-                error,
-                uncertainty.confidence,
-                clusters_of_values,
-            )
-            if found is not None:
-                summary.intervals[f"{metric},{pipeline}"] = found
+        found = score_values(
+            name, metric, aggregation, column.values, uncertainty, clusters_of_values
+        )
+        row[f"{metric},{pipeline}"] = found.value
+        row[f"{metric}_stderr,{pipeline}"] = "N/A" if found.stderr is None else found.stderr
+        if found.interval is not None:
+            summary.intervals[f"{metric},{pipeline}"] = found.interval
     return summary
 
 
-def _clusters(scored: TaskScores, column: str | None) -> tuple[str, list[Hashable]] | None:
+def score_values(
+    name: str,
+    metric: str,
+    aggregation: Callable[..., Any],
+    values: Sequence[Any],
+    uncertainty: UncertaintyConfig,
+    clusters: Sequence[Hashable] | None,
+) -> Score:
+    """Returns the aggregated values of a metric, with standard error and confidence interval.
+
+    Raises `EvalError` if the aggregation function fails or returns None.
+
+    Args:
+        name: the name of the task, for messages.
+        metric: the name of the metric, for messages.
+        aggregation: turns the values into one score.
+        values: the value of each document; at least one.
+        uncertainty: how the uncertainty is estimated.
+        clusters: the cluster of each document; None without clustering.
+    """
+    try:
+        value = aggregation(values)
+        if value is None:
+            raise EvalError(
+                f"task {name!r}: the aggregation of {metric} returned None; it must return a "
+                "number."
+            )
+        stderr = standard_error(aggregation, values, uncertainty.bootstrap_iters, clusters)
+    except EvalError as problem:
+        raise with_location(problem, f"task {name!r}") from problem
+    except Exception as problem:
+        raise third_party_error(f"task {name!r}: aggregating {metric}", problem) from problem
+    interval = None
+    if uncertainty.confidence is not None and isinstance(value, (int, float)):
+        interval = confidence_interval(
+            aggregation, values, value, stderr, uncertainty.confidence, clusters
+        )
+    return Score(value, stderr, interval)
+
+
+def clusters_of(scored: TaskScores, column: str | None) -> tuple[str, list[Hashable]] | None:
     """Returns the column that defines clusters and the cluster of each document.
 
     Uses `column`, the setting of the run, if the documents have it, and else `cluster` of the

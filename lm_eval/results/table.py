@@ -10,9 +10,13 @@ from lm_eval import markdown
 _HEADERS = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
 _NO_ANSWER = "No answer"
 _CUT_OFF = "Cut off"
-_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr", _NO_ANSWER, _CUT_OFF}
+_TRUNCATED = "Truncated prompts"
+_MISSING = "Missing"
+_ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr"} | {
+    *(_NO_ANSWER, _CUT_OFF, _TRUNCATED, _MISSING)
+}
 _ARROWS = {True: "↑", False: "↓"}
-_NOT_METRICS = {"name", "alias", "sample_len", "sample_count"}
+_NOT_METRICS = {"name", "alias", "sample_len", "sample_count", "dropped", "difference"}
 
 #: The metric of a task that is not scored (`--predict_only`). Its value is a placeholder.
 _NOT_SCORED = "bypass"
@@ -33,13 +37,16 @@ def heading(results: Mapping[str, Any]) -> str:
 
 
 def make_tables(result_dict: Mapping[str, Any]) -> str:
-    """Returns the table of tasks, followed by the table of groups if there are any.
+    """Returns the table of tasks, followed by the tables of groups and of clean scores, if any.
 
     For a task that was not scored (`--predict_only`), the value is "not scored".
     """
     columns = ["results", "groups"] if "groups" in result_dict else ["results"]
     shown = _without_bypass(result_dict)
-    return "\n".join(make_table(shown, column) for column in columns)
+    tables = [make_table(shown, column) for column in columns]
+    if "decontaminated" in result_dict:
+        tables.append(clean_table(result_dict))
+    return "\n".join(tables)
 
 
 def _without_bypass(result_dict: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,9 +73,11 @@ def make_table(
 ) -> str:
     """Returns the Markdown table of the published harness for tasks or groups.
 
-    Three columns are added if the results contain values for them: confidence intervals, the
-    percentage of documents in which the filters found no answer, and the percentage of answers
-    that were cut off at the maximum length.
+    Five columns are added if the results contain values for them: confidence intervals, the
+    percentage of documents in which the filters found no answer, the percentage of answers that
+    were cut off at the maximum length, the number of prompts that were truncated because they were
+    too long for the model, and the percentage of documents that are missing in the scores because
+    requests failed.
 
     Args:
         result_dict: the results, which must contain `column`.
@@ -87,6 +96,63 @@ def make_table(
     return markdown.table([first, *_HEADERS, *extra], lines, right=_ALIGN_RIGHT)
 
 
+def clean_table(result_dict: Mapping[str, Any]) -> str:
+    """Returns the table of clean scores (`--decontaminate`), below a line that describes it.
+
+    One row per metric of each task and group: the score over the clean documents, the number of
+    these and of the contaminated documents, and the difference between both kinds.
+    """
+    rows, source = result_dict["decontaminated"], result_dict["decontaminated_with"]
+    lines = [
+        line
+        for key, depth in _hierarchy(result_dict.get("group_subtasks", {}), rows)
+        for line in _clean_lines(" " * depth + "- " * bool(depth), key, result_dict)
+    ]
+    interval = f"{100 * source['confidence']:g}% interval"
+    headers = [*_CLEAN_HEADERS, interval]
+    return (
+        f"Scores without the documents that {source['findings']} lists as contaminated:\n"
+        + markdown.table(headers, lines, right=_CLEAN_RIGHT)
+    )
+
+
+_DIFFERENCE = "Clean − contaminated"
+_CLEAN_HEADERS = (
+    *("Tasks", "Filter", "Metric", "", "Clean", "", "Stderr", "Documents", "Dropped"),
+    _DIFFERENCE,
+)
+_CLEAN_RIGHT = {"Clean", "Stderr", "Documents", "Dropped", _DIFFERENCE}
+
+
+def _clean_lines(indent: str, key: str, result_dict: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the rows of a task or group in the table of clean scores, one per metric.
+
+    If it has no clean scores, there is one row that says why.
+    """
+    row = result_dict["decontaminated"][key]
+    directions = result_dict.get("higher_is_better", {}).get(key, {})
+    name, counts = f"{indent}{row.get('alias', key)}", [str(row["sample_len"]), str(row["dropped"])]
+    lines = []
+    for metric_and_filter in _metrics(row):
+        metric, _, pipeline = metric_and_filter.partition(",")
+        arrow, value = _ARROWS.get(directions.get(metric), ""), _number(row[metric_and_filter])
+        stderr = _number(row[f"{metric}_stderr,{pipeline}"])
+        found = row.get("difference", {}).get(metric_and_filter)
+        bounds = None if found is None else found.get("interval")
+        difference = [
+            "none dropped" if not row["dropped"] else "" if found is None else _signed(found),
+            "" if bounds is None else f"{bounds[0]:+.4f} – {bounds[1]:+.4f}",
+        ]
+        lines.append([name, pipeline, metric, arrow, value, "±", stderr, *counts, *difference])
+        name = ""
+    reason = "all dropped" if not row["sample_len"] else "no score"
+    return lines or [[name, "", "", "", reason, "", "", *counts, "", ""]]
+
+
+def _signed(found: Mapping[str, Any]) -> str:
+    return f"{found['difference']:+.4f}"
+
+
 def _extra_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
     """Returns the headers of the optional columns for which these rows have values."""
     intervals = result_dict.get("intervals", {})
@@ -98,7 +164,45 @@ def _extra_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> l
         headers.append(_NO_ANSWER)
     if any(result_dict.get("length_stopped", {}).get(key) for key in rows):
         headers.append(_CUT_OFF)
+    if any(_truncated(key, result_dict) for key in rows):
+        headers.append(_TRUNCATED)
+    if any(_missing(key, result_dict)[0] for key in rows):
+        headers.append(_MISSING)
     return headers
+
+
+def _truncated(key: str, result_dict: Mapping[str, Any]) -> int:
+    """Returns the number of truncated requests of a task, or of all tasks of a group."""
+    counts = result_dict.get("truncated_requests", {})
+    return sum(counts.get(task, 0) for task in _tasks_of(key, result_dict))
+
+
+def _missing(key: str, result_dict: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns how many documents of a task or group are missing in its scores, and out of how many.
+
+    A task of which all documents are missing has no row, but counts in its groups.
+    """
+    unanswered, rows = result_dict.get("unanswered_documents", {}), result_dict.get("results", {})
+    tasks = _tasks_of(key, result_dict)
+    missing = sum(len(unanswered.get(task, ())) for task in tasks)
+    scored = sum(rows.get(task, {}).get("sample_len", 0) for task in tasks)
+    return missing, missing + scored
+
+
+def _tasks_of(key: str, result_dict: Mapping[str, Any]) -> set[str]:
+    """Returns the tasks of a group, those of its groups included; of a task, the task itself."""
+    children = result_dict.get("group_subtasks", {})
+    found: set[str] = set()
+    open_names, seen = [key], {key}
+    while open_names:
+        name = open_names.pop()
+        below = set(children.get(name, ()))
+        if not below:
+            found.add(name)
+        new = below - seen
+        seen |= new
+        open_names += new
+    return found
 
 
 def _extra_cells(
@@ -122,6 +226,11 @@ def _extra_cells(
             repeats = result_dict.get("configs", {}).get(key, {}).get("repeats") or 1
             stopped = result_dict["length_stopped"].get(key)
             cells.append(_share(stopped, row.get("sample_len", 0) * repeats))
+        elif header == _TRUNCATED:
+            cells.append(str(_truncated(key, result_dict) or ""))
+        elif header == _MISSING:
+            missing, documents = _missing(key, result_dict)
+            cells.append(_share(missing or None, documents))
         else:
             bounds = result_dict["intervals"].get(key, {}).get(metric_and_filter)
             cells.append("" if bounds is None else f"{bounds[0]:.4f} – {bounds[1]:.4f}")
@@ -143,11 +252,8 @@ def _lines(
     version = str(result_dict["versions"].get(key, "N/A"))
     shots = str(result_dict.get("n-shot", {}).get(key, ""))
     directions = result_dict.get("higher_is_better", {}).get(key, {})
-    metrics = sorted(
-        k for k in row if k not in _NOT_METRICS and not k.partition(",")[0].endswith("_stderr")
-    )
     lines = []
-    for metric_and_filter in metrics:
+    for metric_and_filter in _metrics(row):
         metric, _, pipeline = metric_and_filter.partition(",")
         error = row.get(f"{metric}_stderr,{pipeline}")
         arrow = _ARROWS.get(directions.get(metric), "")
@@ -159,6 +265,13 @@ def _lines(
         name = version = ""
     empty = [""] * (5 + len(extra))
     return lines or [[name, version, "", shots, *empty]]
+
+
+def _metrics(row: Mapping[str, Any]) -> list[str]:
+    """Returns the sorted keys of the scores in a row, such as `acc,none`."""
+    return sorted(
+        k for k in row if k not in _NOT_METRICS and not k.partition(",")[0].endswith("_stderr")
+    )
 
 
 def _share(count: int | None, of: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from statistics import NormalDist
 
@@ -62,6 +63,30 @@ def normal_interval(value: float, stderr: float, confidence: float) -> Interval:
     """
     margin = normal_quantile((1 + confidence) / 2) * stderr
     return value - margin, value + margin
+
+
+def combined_interval(
+    weights: Sequence[float], values: Sequence[float], intervals: Sequence[Interval]
+) -> Interval:
+    """Returns the confidence interval of a weighted sum of independent estimates.
+
+    It is computed from their own intervals, of the same level: the distances to their ends are
+    weighted and added as squares (MOVER, Zou and Donner 2008). For the difference of two
+    proportions with Wilson's intervals it is Newcombe's interval; for normal intervals it is the
+    normal one.
+
+    Args:
+        weights: the weight of each estimate; `(1, -1)` for a difference.
+        values: the estimates.
+        intervals: their confidence intervals.
+    """
+    total = sum(weight * value for weight, value in zip(weights, values, strict=True))
+    below, above = [], []
+    for weight, value, (low, high) in zip(weights, values, intervals, strict=True):
+        distances = weight * (value - low), weight * (high - value)
+        below.append(distances[0] if weight >= 0 else distances[1])
+        above.append(distances[1] if weight >= 0 else distances[0])
+    return total - math.hypot(*below), total + math.hypot(*above)
 
 
 def wilson_interval(proportion: float, count: float, confidence: float) -> Interval:

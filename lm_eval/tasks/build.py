@@ -19,8 +19,9 @@ from lm_eval.api.registry import (
     sampler_registry,
 )
 from lm_eval.api.task import Task
-from lm_eval.config.functions import resolve_functions, run_modules_that_register
+from lm_eval.config.functions import resolve_functions
 from lm_eval.config.group import GroupConfig
+from lm_eval.config.python_files import run_modules_that_register
 from lm_eval.config.task import TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile
@@ -247,7 +248,8 @@ class Builder:
             if task_class is not None:
                 return _python_task(task_class, values)
             if entry.path:
-                run_modules_that_register(_unregistered_names(values), file.path.parent)
+                names, folder = _unregistered_names(values), file.path.parent
+                run_modules_that_register(names, folder, file.root)
             config = known_fields(values, file)
             if self.documents is not None:
                 documents = self.documents(config["task"])
@@ -273,7 +275,7 @@ class Builder:
         is the index entry of the task. Raises `ConfigError` if a format is requested for a Python
         class.
         """
-        values: dict[str, Any] = resolve_functions({**file.values, **(overrides or {})})
+        values: dict[str, Any] = resolve_functions({**file.values, **(overrides or {})}, file.root)
         format_name = values.pop(FORMAT, None)
         values["metadata"] = self._with_metadata(values.get("metadata"), entry)
         for key in _INDEX_KEYS:

@@ -20,13 +20,15 @@ from lm_eval.api.registry import (
     reduction_registry,
     sampler_registry,
 )
-from lm_eval.config.functions import FunctionRef, modules_mentioning
+from lm_eval.config.functions import FunctionRef, function_refs
 from lm_eval.config.generation import find_misspelled
 from lm_eval.config.group import AggMetricConfig, GroupConfig
+from lm_eval.config.python_files import modules_mentioning
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile
-from lm_eval.errors import ConfigError, at, suggestion
+from lm_eval.errors import ConfigError, suggestion
+from lm_eval.filters import file_arguments
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import declared_formats
@@ -36,7 +38,10 @@ from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
 #: Keys that a task file may have in addition to the fields of `TaskConfig`.
 _OTHER_KEYS = ("tag", "class", "include", "task_list", "group")
-_TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix")
+_TEMPLATES = (
+    *("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix"),
+    "doc_to_decontamination_query",
+)
 
 
 def problems_of(entries: Iterable[Entry], index: Index) -> list[str]:
@@ -97,24 +102,23 @@ class _Checker:
     def _check_functions(self, file: YamlFile) -> None:
         """Reports each `!function` whose Python file is missing or does not define the name.
 
-        The Python file is parsed, not run. If only running it would show its names, nothing is
-        reported; nor is a missing file whose module name has a dot, because it may be in an
-        installed package.
+        A file outside the folder of task files is reported, too. Python files are parsed, not run.
+        If only running one would show its names, nothing is reported; nor is a missing file whose
+        module name has a dot, because it may be in an installed package.
         """
-        for ref in _function_refs(file.values):
-            where = f"{at(ref.file, ref.line)}: !function {ref.qualified_name}"
-            module, _, name = ref.qualified_name.rpartition(".")
-            path = ref.folder / (module.replace(".", "/") + ".py")
-            if not module:
-                self._report(
-                    where, "write it as file.name, where file.py is in the folder of the YAML file."
-                )
-            elif path.is_file():
-                defined = _defined_names(path)
-                if defined is not None and name not in defined:
-                    self._report(where, f"{path} has no {name!r}.{suggestion(name, defined)}")
-            elif "." not in module:
-                self._report(where, f"there is no file {path}.")
+        for ref in function_refs(file.values):
+            try:
+                ref.check(file.root)
+            except ConfigError as error:
+                self.problems.append(str(error))
+                continue
+            if ref.path.is_file():
+                defined = _defined_names(ref.path)
+                if defined is not None and ref.name not in defined:
+                    close = suggestion(ref.name, defined)
+                    self._report(ref.where, f"{ref.path} has no {ref.name!r}.{close}")
+            elif ref.is_path or "." not in ref.module:
+                self._report(ref.where, f"there is no file {ref.path}.")
 
     # -- tasks --------------------------------------------------------------------------------
 
@@ -225,6 +229,25 @@ class _Checker:
                     self._report(where, f"a filter needs the key `function`: {step!r}.")
                 elif isinstance(function, str):
                     self._check_registered(where, "filter", function, filter_registry)
+                    self._check_files(where, step, file.path.parent)
+
+    def _check_files(self, where: str, step: Mapping[str, Any], folder: Path) -> None:
+        """Reports files that a filter step names and that do not exist; see `FILE_ARGUMENTS`.
+
+        Paths are relative to `folder`, that of the task file.
+        """
+        nested = step.get("kwargs")
+        given = {**step, **nested} if isinstance(nested, Mapping) else step
+        for name in file_arguments(step["function"]):
+            path = given.get(name)
+            if not isinstance(path, str):
+                self._report(where, f"the filter {step['function']} needs `{name}`, a file.")
+            elif not (folder / Path(path).expanduser()).is_file():
+                self._report(
+                    where,
+                    f"the filter {step['function']} reads {folder / path}, but there is no such "
+                    f"file. Set `{name}` to a path relative to the folder of the task file.",
+                )
 
     def _check_formats(self, file: YamlFile, given: Any) -> None:
         where = file.where("formats")
@@ -431,18 +454,6 @@ def _items(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [value]
     return value if isinstance(value, list) else []
-
-
-def _function_refs(value: Any) -> Iterator[FunctionRef]:
-    """Yields every `!function` reference in nested mappings and lists."""
-    if isinstance(value, FunctionRef):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _function_refs(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _function_refs(item)
 
 
 def _defined_names(path: Path) -> set[str] | None:

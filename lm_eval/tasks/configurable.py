@@ -23,7 +23,7 @@ from lm_eval.data import (
     process_split,
 )
 from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause, suggestion
-from lm_eval.filters import build_pipelines
+from lm_eval.filters import absolute_paths, build_pipelines
 from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
 from lm_eval.metrics.chosen import (
@@ -82,7 +82,7 @@ class ConfigurableTask(Task):
         self._splits_used: set[str] = set()
         self._fewshot_examples = FewshotExamples(self)
         try:
-            self._filters = build_pipelines(self.config.filter_list)
+            self._filters = build_pipelines(absolute_paths(self.config.filter_list, self._folder))
             Thinking.parse(self.config.think_end_token, self.config.think_tags)
         except ConfigError as error:
             raise ConfigError(f"task {self.task_name!r}: {error}") from error
@@ -358,10 +358,6 @@ class ConfigurableTask(Task):
     def doc_to_prefix(self, doc: Any) -> Any:
         """Returns the text with which the answer begins (`gen_prefix`); None if there is none."""
         return fields.column_or_template(doc, self.config.gen_prefix)
-
-    def should_decontaminate(self) -> bool:
-        """Returns whether the task sets `should_decontaminate`."""
-        return self.config.should_decontaminate
 
     def doc_to_decontamination_query(self, doc: Any) -> Any:
         """Returns the text to search for in training data; None without `should_decontaminate`.

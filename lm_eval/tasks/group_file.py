@@ -47,7 +47,7 @@ class GroupFile:
         file = file_of(entry)
         prepare_pack(file)
         try:
-            return cls._of(entry.name, file, resolve_functions(file.values), chain)
+            return cls._of(entry.name, file, resolve_functions(file.values, file.root), chain)
         except EvalError as error:
             raise with_location(error, file.path if entry.path else None) from error
 
@@ -63,7 +63,8 @@ class GroupFile:
         """
         included = values.get("include") or {}
         if isinstance(included, str):
-            included = resolve_functions(load_yaml_file(file.path.parent / included).values)
+            part = load_yaml_file(file.path.parent / included, file.task_root)
+            included = resolve_functions(part.values, part.root)
         own = {k: v for k, v in values.items() if k not in GROUP_FIELDS and k != "tag"}
         return cls(name, file, values, (*chain, name), {**included, **own})
 

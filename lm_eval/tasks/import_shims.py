@@ -31,9 +31,10 @@ class _ShimFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ == _SQUAD:
-            from lm_eval.tasks.squadv2.overlap import exact, f1, normalize
+            from lm_eval.helpers import squad
 
-            vars(module).update(compute_exact=exact, compute_f1=f1, normalize_answer=normalize)
+            names = ("compute_exact", "compute_f1", "normalize_answer")
+            vars(module).update({name: getattr(squad, name) for name in names})
 
 
 def install() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -39,7 +40,8 @@ class Entry:
     `path` is the YAML file of a task or group. A task or group that was given as a dictionary
     has that in `inline` instead. `tags` are the tags of a task or group; for a tag, they are the
     names of its tasks. `duplicates` are other files below the same root folder that define
-    the same name; they are ignored. `output_type` is None if the file does not set it.
+    the same name; they are ignored. `output_type` is None if the file does not set it. `root` is
+    the folder of task files in which the entry was found; None if its file was named directly.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Entry:
     tags: set[str] = field(default_factory=set)
     duplicates: list[str] = field(default_factory=list)
     output_type: str | None = None
+    root: Path | None = None
 
     @property
     def yaml_path(self) -> Path | None:
@@ -77,7 +80,7 @@ def file_of(entry: Entry) -> YamlFile:
     gets the path `inline` and has no line numbers. Raises `ConfigError` if a file cannot be read.
     """
     if entry.path is not None:
-        return load_yaml_file(entry.path)
+        return load_yaml_file(entry.path, entry.root)
     return YamlFile(Path("inline"), dict(entry.inline or {}), {})
 
 
@@ -122,10 +125,14 @@ def make_importable(folder: Path, last: bool = False) -> None:
     """Makes the subfolders of `folder` importable as `lm_eval.tasks.<subfolder>`.
 
     They take precedence over bundled benchmarks of the same name, or with `last`, the bundled
-    ones do.
+    ones do. A Python file directly in `folder` never replaces a module of `lm_eval.tasks`: one of
+    the same name is imported first.
     """
     search = sys.modules[str(__package__)].__path__
     if str(folder) not in search:
+        own = {file.stem for file in Path(__file__).parent.glob("[!_]*.py")}
+        for name in sorted(own & {file.stem for file in folder.glob("*.py")}):
+            importlib.import_module(f"{__package__}.{name}")
         search.insert(len(search) if last else 0, str(folder))
 
 
@@ -157,13 +164,13 @@ def _index_folder(root: Path) -> Index:
     if stored is not None:
         names, unreadable = stored
         index = {
-            name: Entry(name, Kind(kind), path, None, set(tags), duplicates, output_type)
+            name: Entry(name, Kind(kind), path, None, set(tags), duplicates, output_type, root)
             for name, kind, path, tags, duplicates, output_type in names
         }
         _warn_unreadable(unreadable)
         return index
     scans = _Scans(index_store.load_scans(root), states)
-    index = _read_names(sorted(states), scans)
+    index = _read_names(sorted(states), scans, root)
     unreadable = sorted(path for path in states if scans.found.get(path) is None)
     names = [
         (e.name, e.kind.value, e.path, sorted(e.tags), e.duplicates, e.output_type)
@@ -187,12 +194,12 @@ def _warn_unreadable(paths: list[str]) -> None:
         )
 
 
-def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
+def _read_names(paths: Iterable[str], scans: _Scans, root: Path) -> Index:
     """Returns the tasks, groups and tags that the files `paths` define, by name.
 
     If two files define the same name, the first in `paths` gets it; the other is added to its
     `duplicates`, and a message is logged. Files that define no task or group are skipped. `scans`
-    reads the keys of the files.
+    reads the keys of the files, which are below `root`.
     """
     index: Index = {}
     for path in paths:
@@ -214,10 +221,12 @@ def _read_names(paths: Iterable[str], scans: _Scans) -> Index:
             index[name].duplicates.append(path)
             continue
         tags = found.tags or ()
-        index[name] = Entry(name, kind, path, tags=set(tags), output_type=found.output_type)
+        index[name] = Entry(
+            name, kind, path, tags=set(tags), output_type=found.output_type, root=root
+        )
         if kind is not Kind.GROUP:
             for tag in tags:
-                index.setdefault(tag, Entry(tag, Kind.TAG)).tags.add(name)
+                index.setdefault(tag, Entry(tag, Kind.TAG, root=root)).tags.add(name)
     return index
 
 

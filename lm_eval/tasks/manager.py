@@ -71,11 +71,12 @@ class TaskManager:
         self.metadata = metadata or {}
         folders = _folders(include_path)
         self._index: Index = build_index(([LIBRARY] if include_defaults else []) + folders)
+        prefixed = _prefixed_folders()
+        #: All folders of task files; a file in one of them belongs to it, also if named directly.
+        self._roots = [LIBRARY, *prefixed.values(), *folders]
         #: The index of each plug-in and each pack. Names that are not used elsewhere are added to
         #: `_index`; others can only be selected as `prefix:name`.
-        self._prefixed = {
-            name: build_index([folder]) for name, folder in _prefixed_folders().items()
-        }
+        self._prefixed = {name: build_index([folder]) for name, folder in prefixed.items()}
         if include_defaults:
             for index in self._prefixed.values():
                 _add_new(self._index, index)
@@ -244,7 +245,9 @@ class TaskManager:
                 return found
         path, _, format_name = spec.rpartition(FORMAT_SEPARATOR)
         if path.endswith((".yaml", ".yml")):
-            return builder.build(_entry_of_file(Path(path).expanduser()), {FORMAT: format_name})
+            return builder.build(
+                self._entry_of_file(Path(path).expanduser()), {FORMAT: format_name}
+            )
         return [item for entry in self._find(spec, pack) for item in builder.build(entry)]
 
     def _split_pack(self, name: str) -> tuple[str, str]:
@@ -302,15 +305,41 @@ class TaskManager:
         index = self._prefixed.get(pack, self._index)
         path = Path(name).expanduser()
         if path.is_file() or (path.suffix in (".yaml", ".yml") and not glob.has_magic(name)):
-            return [_entry_of_file(path)]
+            return [self._entry_of_file(path)]
         names = sorted(fnmatch.filter(index, name))
         if names:
             return [index[found] for found in names]
         files = sorted(path.glob("*.yaml")) if path.is_dir() else _files_like(path)
-        found = [entry for file in files if (entry := _entry_in(file)) is not None]
+        found = [entry for file in files if (entry := self._entry_in(file)) is not None]
         if not found:
             raise unknown_task(name, index, pack)
         return found
+
+    def _entry_of_file(self, path: Path) -> Entry:
+        """Returns the task or group that a file defines; raises `ConfigError` if it has none."""
+        entry = self._entry_in(path)
+        if entry is None:
+            raise ConfigError(
+                f"{path}: defines no task or group: it has neither the key `task` nor `group`."
+            )
+        return entry
+
+    def _entry_in(self, path: Path) -> Entry | None:
+        """Returns the task or group that a file defines.
+
+        None if it has none of the keys `task`, `group` and `class`, because it is only meant to be
+        included by other files. Raises `ConfigError` if the file cannot be read.
+        """
+        from lm_eval.config.yaml_file import load_yaml_file
+
+        values = load_yaml_file(path).values
+        kind = kind_of(values)
+        if kind is None:
+            return None
+        name = values.get("group" if kind is Kind.GROUP else "task")
+        file = path.resolve()
+        around = [root for root in self._roots if file.is_relative_to(root.resolve())]
+        return Entry(str(name), kind, str(file), root=around[-1] if around else None)
 
     def load_task_or_group(self, task_list: Any) -> dict[Any, Any]:
         """Builds tasks and groups; returns them as `{ConfigurableGroup: {name: Task}, name: Task}`.
@@ -369,32 +398,6 @@ def unknown_task(name: str, index: Index, pack: str = "") -> UnknownNameError:
 def _files_like(path: Path) -> list[Path]:
     matches = glob.glob(str(path))  # noqa: PTH207 (the pattern may be absolute)
     return sorted(Path(found) for found in matches if found.endswith(".yaml"))
-
-
-def _entry_of_file(path: Path) -> Entry:
-    """Returns the task or group that a file defines; raises `ConfigError` if it defines none."""
-    entry = _entry_in(path)
-    if entry is None:
-        raise ConfigError(
-            f"{path}: defines no task or group: it has neither the key `task` nor `group`."
-        )
-    return entry
-
-
-def _entry_in(path: Path) -> Entry | None:
-    """Returns the task or group that a file defines.
-
-    None if it has none of the keys `task`, `group` and `class`, because it is only meant to be
-    included by other files. Raises `ConfigError` if the file cannot be read.
-    """
-    from lm_eval.config.yaml_file import load_yaml_file
-
-    values = load_yaml_file(path).values
-    kind = kind_of(values)
-    if kind is None:
-        return None
-    name = values.get("group" if kind is Kind.GROUP else "task")
-    return Entry(str(name), kind, str(path.resolve()))
 
 
 def _folders(include_path: str | Path | Sequence[str | Path] | None) -> list[Path]:

@@ -13,9 +13,10 @@ from lm_eval.engine.plan import SortedSequences, plan
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Generation
 from lm_eval.models.demo import DemoLM
-from lm_eval.models.demo.generate import Prompt, choose, read_prompts
+from lm_eval.models.demo.generate import Prompt, read_prompts
 from lm_eval.models.demo.llama import Decoder, Llama
 from lm_eval.models.demo.model import WEIGHTS
+from lm_eval.models.sampling import choose_tokens
 from tests.demo.conftest import (
     choice_requests,
     documents,
@@ -271,19 +272,19 @@ def test_every_answer_is_reported_as_it_comes() -> None:
         (Generation(temperature=1.0), {0, 1, 2, 3}),
     ],
 )
-def test_sampling_keeps_to_the_tokens_it_may_choose(
+def test_sampling_keeps_to_the_tokens_it_may_choose_tokens(
     settings: Generation, possible: set[int]
 ) -> None:
     logits = np.log(np.array([[0.1, 0.25, 0.6, 0.05]], dtype=np.float32))
     draws = np.linspace(0, 1, 200, endpoint=False)
-    drawn = choose(np.repeat(logits, 200, axis=0), settings, draws)
+    drawn = choose_tokens(np.repeat(logits, 200, axis=0), settings, draws)
     assert set(drawn.tolist()) == possible
 
 
 def test_sampling_follows_the_distribution() -> None:
     logits = np.log(np.array([[0.1, 0.25, 0.6, 0.05]], dtype=np.float32))
     draws = (np.arange(1000) + 0.5) / 1000
-    drawn = choose(np.repeat(logits, 1000, axis=0), Generation(temperature=1.0), draws)
+    drawn = choose_tokens(np.repeat(logits, 1000, axis=0), Generation(temperature=1.0), draws)
     assert np.bincount(drawn).tolist() == pytest.approx([100, 250, 600, 50], abs=1)
 
 

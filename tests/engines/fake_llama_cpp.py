@@ -6,6 +6,7 @@ removed (not those of a recurrent model), and the logits of the last batch.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from types import ModuleType
 from typing import Any
 
@@ -26,16 +27,19 @@ class Context:
         computed: how many tokens were computed.
     """
 
-    def __init__(self, recurrent: bool) -> None:
+    def __init__(self, recurrent: bool, window: int | None) -> None:
         self.tokens: list[int] = []
         self.computed = 0
-        self._recurrent = recurrent
+        self._recurrent, self._window = recurrent, window
 
     @pinned("llama_cpp._internals:LlamaContext.kv_cache_seq_rm")
     def kv_cache_seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
         if self._recurrent and 0 < p0 < len(self.tokens):
             return False
+        is_cut = self._window is not None and p0 < len(self.tokens)
+        lost = max(0, len(self.tokens) - self._window) if is_cut else 0
         del self.tokens[p0:]
+        self.tokens[: min(lost, p0)] = [0] * min(lost, p0)
         return True
 
 
@@ -53,17 +57,20 @@ class Llama:
 
     Attributes:
         recurrent: of the class: whether the state of the model cannot be cut.
+        window: of the class: how many tokens the cache keeps with `swa_full=False`; None for all.
         asked: the settings of all calls of `create_completion`.
     """
 
     recurrent = False
+    window: int | None = None
     trained_length = 1024
 
     def __init__(
         self, model_path: str, n_ctx: int = 512, logits_all: bool = False, **given: Any
     ) -> None:
         assert logits_all, "the logits of the prompt are needed"
-        self._fake, self._model, self._ctx = fake_model(), Model(), Context(self.recurrent)
+        window = self.window if given.get("swa_full") is False else None
+        self._fake, self._model, self._ctx = fake_model(), Model(), Context(self.recurrent, window)
         self._n_ctx = n_ctx or self.trained_length
         self.n_tokens = 0
         self.input_ids = np.zeros(self._n_ctx, dtype=np.intc)
@@ -73,6 +80,8 @@ class Llama:
             "llama.context_length": str(self.trained_length),
             "tokenizer.chat_template": TEMPLATE,
         }
+        if self.window is not None:
+            self.metadata["llama.attention.sliding_window"] = str(self.window)
         self.asked: list[dict[str, Any]] = []
         self.given = given
 
@@ -130,8 +139,14 @@ class Llama:
         known = self.input_ids[: self.n_tokens].tolist()
         # A prompt that is computed exactly is continued from the logits of the last batch.
         if known != prompt:
-            self.reset()
-            self.eval(prompt)
+            pairs = zip(known, prompt, strict=False)
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            shared = min(shared, len(prompt) - 1)
+            if shared and self._ctx.kv_cache_seq_rm(-1, shared, -1):
+                self.n_tokens = shared
+            else:
+                self.reset()
+            self.eval(prompt[self.n_tokens :])
         first = int(self._last.argmax())
         answer = self._fake.generate(prompt, max_tokens, temperature, seed, stop)
         assert temperature > 0 or answer.ended or answer.tokens[0] == first
@@ -148,8 +163,16 @@ class RecurrentLlama(Llama):
     recurrent = True
 
 
-def package(recurrent: bool = False) -> dict[str, ModuleType]:
-    """Returns the modules of the package."""
-    kind = RecurrentLlama if recurrent else Llama
+class WindowLlama(Llama):
+    """A model with sliding-window attention."""
+
+    window = 8
+
+
+KINDS = {"": Llama, "recurrent": RecurrentLlama, "window": WindowLlama}
+
+
+def package(kind: str = "") -> dict[str, ModuleType]:
+    """Returns the modules of the package, with one of the kinds of model."""
     version = INTERFACES["llama_cpp"]["version"]
-    return modules({"llama_cpp": {"__version__": version, "Llama": kind}})
+    return modules({"llama_cpp": {"__version__": version, "Llama": KINDS[kind]}})

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, TypedDict
 
 from tests.engines.interface import INTERFACES, listed, modules, pinned, pinned_class
-from tests.served.fake_server import FakeModel, fake_model
+from tests.served.fake_server import fake_model
 
 BLOCK = 16
 """The tokens of a block of the prefix cache."""
@@ -37,10 +37,27 @@ class RequestOutputKind(enum.Enum):
     FINAL_ONLY = 2
 
 
-class TokensPrompt(TypedDict):
-    """A prompt as token ids."""
+class TokensInput(TypedDict):
+    """A prompt as the engine takes it."""
 
+    type: str
     prompt_token_ids: list[int]
+
+
+@pinned("vllm.inputs:tokens_input")
+def tokens_input(prompt_token_ids: list[int]) -> TokensInput:
+    return TokensInput(type="token", prompt_token_ids=prompt_token_ids)
+
+
+class Platform:
+    """What vLLM runs on; `on_cpu` is of the class."""
+
+    on_cpu = True
+    device_control_env_var = "CUDA_VISIBLE_DEVICES"
+
+    @pinned("vllm.platforms.interface:Platform.is_cpu")
+    def is_cpu(self) -> bool:
+        return self.on_cpu
 
 
 @pinned_class("vllm:SamplingParams")
@@ -61,6 +78,7 @@ class SamplingParams:
         "skip_special_tokens": True,
         "spaces_between_special_tokens": True,
         "output_kind": RequestOutputKind.CUMULATIVE,
+        "skip_reading_prefix_cache": None,
     }
 
     def __init__(self, **given: Any) -> None:
@@ -73,6 +91,9 @@ class SamplingParams:
         self.logprob_token_ids = settings["logprob_token_ids"]
         self.output_kind = settings["output_kind"]
         self.skip_special_tokens = settings["skip_special_tokens"]
+        self.skips_cache = settings["skip_reading_prefix_cache"]
+        if self.skips_cache is None:
+            self.skips_cache = self.prompt_logprobs is not None
         self.given = given
         if not 0.0 < self.top_p <= 1.0:
             raise VLLMValidationError(f"top_p must be in (0, 1], got {self.top_p}.")
@@ -105,14 +126,9 @@ class LoRARequest:
 class ModelConfig:
     """The configuration of the model."""
 
-    def __init__(self, model: FakeModel, max_model_len: int, max_logprobs: int) -> None:
+    def __init__(self, max_model_len: int, max_logprobs: int) -> None:
         self.max_model_len, self.max_logprobs = max_model_len, max_logprobs
         self.dtype, self.revision = "torch.float32", None
-        self._vocabulary = model.vocabulary
-
-    @pinned("vllm.config:ModelConfig.get_vocab_size")
-    def get_vocab_size(self) -> int:
-        return self._vocabulary
 
 
 class LLMEngine:
@@ -120,19 +136,23 @@ class LLMEngine:
 
     Attributes:
         asked: all requests so far: id, tokens of the prompt, settings, adapter.
+        shortens: whether positions that were found in the prefix cache are left out of prompt
+            log-probabilities, as by vLLM's model runner V2; V1 returns random values.
         dies_after: how many steps there are before the engine dies; None for ever.
     """
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.model = fake_model()
         self.model_config = ModelConfig(
-            self.model, given.get("max_model_len") or 1024, given.get("max_logprobs", 20)
+            given.get("max_model_len") or 1024, given.get("max_logprobs", 20)
         )
         self.log_stats = not given.get("disable_log_stats", True)
         self.asked: list[tuple[str, list[int], SamplingParams, Any]] = []
         self.dies_after: int | None = None
-        self.most_tokens = 0
+        self.shortens = False
         self._at_once = given.get("max_num_seqs", 64)
+        scheduler = SimpleNamespace(max_num_seqs=self._at_once)
+        self.vllm_config = SimpleNamespace(scheduler_config=scheduler)
         self._caches = given.get("enable_prefix_caching", True)
         self._has_lora = given.get("enable_lora", False)
         self._cached: set[tuple[int, ...]] = set()
@@ -143,7 +163,7 @@ class LLMEngine:
     def add_request(
         self,
         request_id: str,
-        prompt: TokensPrompt,
+        prompt: TokensInput,
         params: SamplingParams,
         lora_request: LoRARequest | None = None,
     ) -> str:
@@ -173,7 +193,6 @@ class LLMEngine:
         request = (request_id, list(tokens), params, lora_request)
         self.asked.append(request)
         self._waiting.append(request)
-        self.most_tokens = max(self.most_tokens, sum(len(one[1]) for one in self._waiting))
         return request_id
 
     @pinned(f"{_ENGINE}.step")
@@ -203,21 +222,20 @@ class LLMEngine:
     def _output(self, name: str, tokens: list[int], params: SamplingParams, _: Any) -> Any:
         assert params.output_kind is RequestOutputKind.FINAL_ONLY
         self._counters["request_success"] += params.n
-        scored = params.prompt_logprobs is not None
-        rows = self.model.after(tokens) if scored else None
-        prompt_logprobs = None
-        if rows is not None:
-            prompt_logprobs = [
-                None,
-                *({t: _logprob(row, t)} for t, row in zip(tokens[1:], rows[:-1], strict=True)),
-            ]
+        cached = 0 if params.skips_cache else self._look_up(tokens)
+        prompt_logprobs: list[Any] | None = None
+        if params.prompt_logprobs is not None:
+            rows = self.model.after(tokens)
+            found = [{t: _logprob(row, t)} for t, row in zip(tokens[1:], rows[:-1], strict=True)]
+            unknown = [] if self.shortens else [{-1: _logprob(rows[0], 0)}] * cached
+            prompt_logprobs = [None, *unknown, *found[cached:]]
         return SimpleNamespace(
             request_id=name,
             prompt_token_ids=tokens,
             prompt_logprobs=prompt_logprobs,
             outputs=[self._answer(tokens, params, index) for index in range(params.n)],
             finished=True,
-            num_cached_tokens=0 if scored else self._look_up(tokens),
+            num_cached_tokens=cached,
         )
 
     def _look_up(self, tokens: list[int]) -> int:
@@ -277,7 +295,8 @@ def package() -> dict[str, ModuleType]:
                 "EngineArgs": EngineArgs,
                 "SamplingParams": SamplingParams,
             },
-            "vllm.inputs": {"TokensPrompt": TokensPrompt},
+            "vllm.inputs": {"tokens_input": tokens_input},
+            "vllm.platforms": {"current_platform": Platform()},
             "vllm.lora.request": {"LoRARequest": LoRARequest},
             "vllm.sampling_params": {"RequestOutputKind": RequestOutputKind},
             quantization: {"QUANTIZATION_METHODS": listed(f"{quantization}:QUANTIZATION_METHODS")},

@@ -16,11 +16,12 @@ import pytest
 import lm_eval
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.errors import ConfigError, ModelError
-from lm_eval.models import vllm_causallms
 from lm_eval.models.conventions import cut_at_stop
 from lm_eval.models.demo import DemoLM
+from lm_eval.models.engines import vllm_arguments
 from lm_eval.models.engines.gguf_template import GGUFTemplates
-from lm_eval.models.planned.model import seed_of_prompt
+from lm_eval.models.planned.repeats import seed_of_prompt
+from tests.engines import fake_vllm
 from tests.engines.conftest import CLASSES, Create
 
 DATA = Path(lm_eval.__file__).parent / "tasks" / "demo" / "data"
@@ -73,9 +74,12 @@ def like(lm: Any) -> DemoLM:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_log_likelihoods_are_those_of_the_model(engine: str, create: Create) -> None:
+def test_log_likelihoods_are_those_of_the_model(
+    engine: str, create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
     lm = create(engine)
     found = lm.loglikelihood(requests("loglikelihood", PAIRS))
+    assert "Task trial: 2 requests are longer than max_length" in caplog.text
     expected = like(lm).loglikelihood(requests("loglikelihood", PAIRS))
     for pair, one, other in zip(PAIRS, found, expected, strict=True):
         assert one[0] == pytest.approx(other[0], abs=1e-3), pair
@@ -111,11 +115,21 @@ def test_scores_and_answers_may_alternate(engine: str, create: Create) -> None:
         assert lm.generate_until(asked) == expected
 
 
-def test_a_recurrent_model_is_not_asked_to_forget_a_part(create: Create) -> None:
-    lm = create("llama-cpp", {"recurrent": True})
-    found = lm.loglikelihood(requests("loglikelihood", PAIRS))
-    expected = like(lm).loglikelihood(requests("loglikelihood", PAIRS))
-    assert [one for one, _ in found] == pytest.approx([one for one, _ in expected], abs=1e-3)
+@pytest.mark.parametrize(
+    ("kind", "arguments"), [("recurrent", {}), ("window", {"swa_full": False}), ("window", {})]
+)
+def test_a_model_whose_state_cannot_be_cut_is_computed_from_the_beginning(
+    kind: str, arguments: dict[str, Any], create: Create
+) -> None:
+    lm = create("llama-cpp", {"kind": kind}, **arguments)
+    model = like(lm)
+    pairs = requests("loglikelihood", PAIRS)
+    expected = model.loglikelihood(pairs)
+    prompts = requests("generate_until", [*PROMPTS, (QUESTIONS[0][:-8], {"max_gen_toks": 5})])
+    for _ in range(2):
+        found = lm.loglikelihood(pairs)
+        assert [one for one, _ in found] == pytest.approx([one for one, _ in expected], abs=1e-3)
+        assert lm.generate_until(prompts) == model.generate_until(prompts)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "llama-cpp"])
@@ -192,18 +206,43 @@ def test_more_choices_than_vllm_returns_by_default_are_scored(create: Create) ->
     assert sizes == [128, len(whole) - 128]
 
 
-def test_prompts_whose_tokens_are_scored_are_in_the_engine_a_few_at_a_time(
-    create: Create, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("shortens", [False, True])
+def test_the_contexts_of_texts_are_found_in_the_prefix_cache(
+    shortens: bool, create: Create
 ) -> None:
-    monkeypatch.setattr(vllm_causallms, "SCORE_BYTES", 4 * 1024 * 150)
-    lm = create("vllm", max_batch_size=4)
-    pairs = [(question, f" in the {word}.") for question in QUESTIONS for word in ("box", "sea")]
-    lm.loglikelihood(requests("loglikelihood", pairs))
+    """The second prompt ends in the middle of a block that contains its continuation."""
+    lm = create("vllm")
     engine = lm.model.llm_engine
-    assert len(engine.asked) == 6
-    assert engine.most_tokens <= 150
-    prompts = [tokens for _, tokens, _, _ in engine.asked]
-    assert prompts == sorted(prompts)
+    engine.shortens = shortens
+    pairs = [(question, f" in the {word}.") for question in QUESTIONS for word in ("box", "sea")]
+    expected = like(lm).loglikelihood(requests("loglikelihood", pairs))
+    for _ in range(2):
+        found = lm.loglikelihood(requests("loglikelihood", pairs))
+        assert [one for one, _ in found] == pytest.approx([one for one, _ in expected], abs=1e-3)
+        assert [one for _, one in found] == [one for _, one in expected]
+    contexts = [len(lm.tok_encode(question)) for question in QUESTIONS]
+    assert lm.counters()["vllm:prefix_cache_hits"] >= 3 * sum(c // 16 * 16 for c in contexts)
+
+
+@pytest.mark.parametrize("shortens", [False, True])
+@pytest.mark.parametrize(("shared", "asks_tokens"), [(1, True), (7, True), (8, False), (40, False)])
+def test_tokens_of_texts_that_are_in_the_prefix_cache_are_scored(
+    shared: int, asks_tokens: bool, shortens: bool, create: Create
+) -> None:
+    """A few are asked for as next tokens; otherwise the text is computed again."""
+    lm = create("vllm")
+    lm.model.llm_engine.shortens = shortens
+    tokens = lm.tok_encode(LONG)[:64]  # four blocks of the cache
+    context, begun = tokens[:-shared], tokens[-shared:]
+    asked: Any = [(None, context, begun + [end] * 2) for end in (300, 301, 302)]
+    expected = like(lm)._loglikelihood_tokens(asked)
+    found = lm._loglikelihood_tokens(asked)
+    assert [one for one, _ in found] == pytest.approx([one for one, _ in expected], abs=1e-3)
+    assert [one for _, one in found] == [one for _, one in expected]
+    again = lm.model.llm_engine.asked[3:]
+    # The token after the cached ones is predicted by the last of them, so it is missing, too.
+    assert len(again) == (shared + 1 if asks_tokens else 2)
+    assert {params.logprob_token_ids is not None for _, _, params, _ in again} == {asks_tokens}
 
 
 def test_sglang_returns_scores_from_the_end_of_the_context_on(create: Create) -> None:
@@ -223,7 +262,11 @@ def test_equal_prefixes_of_scored_texts_are_neighbours(engine: str, create: Crea
         assert lm.model._ctx.computed < 0.6 * whole
     else:
         asked = (
-            [tokens for _, tokens, _, _ in lm.model.llm_engine.asked]
+            [
+                tokens
+                for _, tokens, params, _ in lm.model.llm_engine.asked
+                if params.prompt_logprobs == 0
+            ]
             if engine == "vllm"
             else [one["input_ids"] for one in lm.model.asked]
         )
@@ -411,6 +454,20 @@ def test_a_model_without_a_chat_template_says_so(
 
 
 # Failures
+
+
+def test_the_prompt_that_vllm_scores_at_a_time_is_limited_on_a_gpu(
+    create: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log-probabilities of 100 tokens take 8 bytes for each token of the vocabulary."""
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(vllm_arguments, "SCORE_BYTES", 8 * 1024 * 100)
+    assert "long_prefill_token_threshold" not in create("vllm").model.given
+    monkeypatch.setattr(fake_vllm.Platform, "on_cpu", False)
+    assert create("vllm").model.given["long_prefill_token_threshold"] == 100
+    assert "long_prefill_token_threshold" not in create("vllm", max_model_len=90).model.given
+    given = create("vllm", long_prefill_token_threshold=7).model.given
+    assert given["long_prefill_token_threshold"] == 7
 
 
 def test_an_engine_that_dies_is_reported_with_its_own_error(create: Create) -> None:

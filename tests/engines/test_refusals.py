@@ -16,6 +16,7 @@ from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.demo.model import WEIGHTS
 from lm_eval.models.engines.arguments import own_length
 from lm_eval.models.engines.base import OnlyEngine
+from tests.engines import fake_vllm
 from tests.engines.conftest import CLASSES, Create, install
 
 ENGINES = list(CLASSES)
@@ -239,8 +240,27 @@ def test_an_argument_that_the_engine_does_not_have_is_refused_with_the_nearest_n
 
 
 @pytest.mark.usefixtures("no_engine")
-def test_several_copies_of_an_engine_are_refused_with_the_remedy(capsys: Captured) -> None:
-    assert "--data-parallel-size" in refusal(capsys, "vllm", data_parallel_size=2)
+def test_more_engines_than_devices_are_refused(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_vllm.Platform, "on_cpu", False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,7")
+    line = refusal(capsys, "vllm", data_parallel_size=2, tensor_parallel_size=2)
+    assert "2 engines with 2 devices each need 4 devices; CUDA_VISIBLE_DEVICES=4,5,7 has 3" in line
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize(("count", "reason"), [(0, "must be 1 or more"), ("x", "an integer")])
+def test_a_number_of_engines_that_is_none_is_refused(
+    count: Any, reason: str, capsys: Captured
+) -> None:
+    assert reason in refusal(capsys, "vllm", data_parallel_size=count)
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_experts_that_several_engines_would_have_to_share_are_refused(capsys: Captured) -> None:
+    given = {"data_parallel_size": 2, "enable_expert_parallel": True}
+    assert "Use tensor_parallel_size instead" in refusal(capsys, "vllm", **given)
 
 
 @pytest.mark.usefixtures("no_engine")

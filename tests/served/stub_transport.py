@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
-from lm_eval.models.served.client import Client, Exchange, Result
+from lm_eval.models.served.client import Client
+from lm_eval.models.served.exchange import Exchange, Result
 from lm_eval.models.served.retry import RetryPolicy
 from lm_eval.models.served.transport import Reply
 

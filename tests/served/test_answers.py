@@ -15,7 +15,7 @@ from lm_eval.api.instance import Failure, Instance
 from lm_eval.config.run import RunConfig
 from lm_eval.models.identity import model_identity
 from lm_eval.models.planned.jobs import Window
-from lm_eval.models.planned.model import RepeatOrder, seed_of_prompt
+from lm_eval.models.planned.repeats import RepeatOrder, seed_of_prompt
 from lm_eval.models.planned.score_plan import Abilities, ScorePlan, WholeJob
 from lm_eval.models.served.dialects.anthropic import AnthropicMessages
 from lm_eval.models.served.dialects.llama_server import LlamaServer

@@ -15,8 +15,8 @@ import pytest
 
 from lm_eval.api.instance import Failure
 from lm_eval.errors import ModelError
-from lm_eval.models.served import client as client_module
-from lm_eval.models.served.client import BadReplyError, Exchange, RefusedError
+from lm_eval.models.served import stream as stream_module
+from lm_eval.models.served.exchange import BadReplyError, Exchange, RefusedError
 from lm_eval.models.served.limit import ConcurrencyLimit
 from lm_eval.models.served.retry import RetryPolicy
 from lm_eval.models.served.transport import (
@@ -284,7 +284,7 @@ class RecordedLimit(ConcurrencyLimit):
 def test_requests_that_are_refused_together_halve_the_limit_once_whatever_they_ask_for(
     status: int, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "ConcurrencyLimit", RecordedLimit)
+    monkeypatch.setattr(stream_module, "ConcurrencyLimit", RecordedLimit)
     RecordedLimit.seen = []
 
     async def answer(number: Any, attempt: int) -> Any:
@@ -298,7 +298,7 @@ def test_requests_that_are_refused_together_halve_the_limit_once_whatever_they_a
 def test_a_retry_after_without_overload_does_not_change_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "ConcurrencyLimit", RecordedLimit)
+    monkeypatch.setattr(stream_module, "ConcurrencyLimit", RecordedLimit)
     RecordedLimit.seen = []
 
     def answer(number: Any, attempt: int) -> Any:
@@ -399,7 +399,7 @@ def test_memory_does_not_grow_with_the_number_of_requests() -> None:
 
 
 def test_a_request_is_made_only_when_it_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "BATCH_SECONDS", 0.001)
+    monkeypatch.setattr(stream_module, "BATCH_SECONDS", 0.001)
     most = []
     for count in (5000, 30_000):
         feed(count)
@@ -408,7 +408,7 @@ def test_a_request_is_made_only_when_it_can_be_sent(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_slow_reader_of_results_holds_requests_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MAX_RESULTS", 100)
+    monkeypatch.setattr(stream_module, "MAX_RESULTS", 100)
     feed(1000, pause=0.01, max_concurrent=16)
     # In the queue, being read, and in flight.
     assert CountedExchange.most <= (100 + 16) + (100 + 16) + 16
@@ -417,7 +417,8 @@ def test_a_slow_reader_of_results_holds_requests_back(monkeypatch: pytest.Monkey
 def test_requests_that_wait_for_a_retry_hold_new_ones_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_WAITING", 50)
+    monkeypatch.setattr(stream_module, "MAX_WAITING", 50)
+    monkeypatch.setattr(stream_module, "MAX_RESULTS", 50)
     failed = set()
 
     def answer(body: Any, attempt: int) -> Any:
@@ -426,8 +427,9 @@ def test_requests_that_wait_for_a_retry_hold_new_ones_back(
         failed.add(body[0])
         return error(500)
 
-    feed(500, answer)
-    assert CountedExchange.most <= 50 + 500 // 2
+    feed(500, answer, max_concurrent=16)
+    # Waiting for a retry, in the queue of results, being read, and in flight.
+    assert CountedExchange.most <= 50 + (50 + 16) + (50 + 16) + 16
 
 
 # -- the end of a stream -----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from lm_eval.errors import ModelError
 from lm_eval.models.demo import DemoLM
 from lm_eval.models.demo.model import END_OF_TEXT, WEIGHTS
 from lm_eval.models.openai_completions import LocalCompletionsAPI
-from lm_eval.models.planned.model import seed_of_prompt
+from lm_eval.models.planned.repeats import seed_of_prompt
 from lm_eval.models.served.model import ServedLM
 from tests.served.fake_dialects import (
     CONTEXT,
@@ -250,15 +250,6 @@ def test_the_prefix_token_must_be_given_if_the_server_does_not_tell_it(served: S
 def test_long_contexts_are_cut_as_for_the_model_itself(served: Served, demo: DemoLM) -> None:
     pairs = [(LONG, " kite."), (LONG, " and")]
     assert_equal(scores(served.lm, pairs), scores(demo, pairs), [2, 2])
-
-
-@on("llama-cpp-python", "together")
-def test_a_server_of_text_cannot_score_what_does_not_fit(
-    served: Served, served_with: MakeModel
-) -> None:
-    (failed,) = scores(served_with(served, max_length=CONTEXT), [(LONG, " kite.")])
-    assert isinstance(failed, Failure)
-    assert "longer than its context" in failed.reason
 
 
 @on(*FIRST_TOKEN)

@@ -62,6 +62,7 @@ CASES: dict[str, tuple[Callable[[], FakeServer], str, dict[str, str], dict[str, 
         {
             "server": "vLLM 0.32.0",
             "context length": "256",
+            "temperature": "has an effect",
             "log-probabilities of a prompt": "aligned",
             "log-probabilities of chosen next tokens": "yes",
         },
@@ -92,7 +93,11 @@ CASES: dict[str, tuple[Callable[[], FakeServer], str, dict[str, str], dict[str, 
     "transformers serve": (
         TransformersServe,
         "",
-        {"stop strings": "ignored; answers are cut by lm_eval", "tokenizer": "agrees"},
+        {
+            "stop strings": "ignored; answers are cut by lm_eval",
+            "temperature": "ignored; sampled answers are greedy",
+            "tokenizer": "agrees",
+        },
         {GENERATED: "", CHOICES: NO_ECHO, PERPLEXITY: NO_ECHO},
     ),
     "tgi": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,10 @@ class Expected:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-ALL = {"tokens": True, "lists": True, "samples": True, "stop": True, "seed": True}
+ALL = {
+    **{"tokens": True, "lists": True, "samples": True, "stop": True, "seed": True},
+    "sampling": "yes",
+}
 TEXT_ONLY = {"tokens": False, "lists": False}
 KINDS = {
     "vllm": Expected(
@@ -114,13 +117,16 @@ KINDS = {
         "unknown",
         "completions",
         # Whether the seed has an effect is not known, since the server does not sample.
-        found={**TEXT_ONLY, "samples": False, "stop": False, "seed": None, "tokenizer": "agrees"},
+        found={
+            **{**TEXT_ONLY, "samples": False, "stop": False, "seed": None, "tokenizer": "agrees"},
+            "sampling": "no",
+        },
     ),
     "tgi": Expected(
         TGI,
         "TGI 3.3.7",
         "completions",
-        found={"tokens": False, "lists": True, "samples": False, "stop": True},
+        found={"tokens": False, "lists": True, "samples": False, "stop": True, "sampling": "yes"},
         arguments=FOLDER,
     ),
     "ollama": Expected(Ollama, "Ollama", "completions", found={"lists": False, "samples": False}),
@@ -131,7 +137,10 @@ KINDS = {
         Together, "unknown", "echo-text", "aligned", {**TEXT_ONLY, "samples": True}, FOLDER
     ),
     "chat": Expected(
-        Chat, "unknown", "chat", found={"samples": True, "stop": True, "reasoning": None}
+        Chat,
+        "unknown",
+        "chat",
+        found={"samples": True, "stop": True, "reasoning": None, "sampling": "yes"},
     ),
     "reasoning": Expected(
         lambda: Chat(reasoning="reasoning"), "unknown", "chat", found={"reasoning": "reasoning"}
@@ -154,6 +163,77 @@ def test_the_probe_names_the_server_and_what_it_does(name: str) -> None:
     assert (found.server, found.dialect) == (expected.server, expected.dialect)
     assert found.alignment == expected.alignment
     assert {name: getattr(found, name) for name in expected.found} == expected.found
+
+
+def greedy(dialect: Any) -> Any:
+    """Returns a class of servers that ignore the temperature."""
+
+    class Greedy(dialect):  # type: ignore[misc]
+        def completions(self, body: Any) -> Any:
+            return super().completions({**body, "temperature": 0.0})
+
+        def chat(self, body: Any) -> Any:
+            return super().chat({**body, "temperature": 0.0})
+
+    return Greedy
+
+
+@pytest.mark.parametrize(
+    "make", [greedy(VLLM), lambda: greedy(VLLM)(root="org/demo"), greedy(Chat), greedy(TGI)]
+)
+def test_a_server_that_ignores_the_temperature_is_noticed(make: Any) -> None:
+    with serving(make()) as server:
+        is_chat = isinstance(server, Chat) and not isinstance(server, VLLM)
+        kind: Any = LocalChatCompletion if is_chat else LocalCompletionsAPI
+        found = kind(base_url=server.url, model=server.name).certificate
+        assert server.total <= MOST_REQUESTS
+    assert found.sampling == "no"
+    assert found.seed is None
+
+
+def test_a_few_words_are_weak_evidence_that_a_server_does_not_sample() -> None:
+    class Short(greedy(Completions)):  # type: ignore[misc]
+        def answer(self, prompt: Any, body: Any, sample: int) -> Generated:
+            answer: Generated = super().answer(prompt, {**body, "max_tokens": 3}, sample)
+            return answer
+
+    with serving(Short()) as server:
+        assert model_of(server, **FOLDER).certificate.sampling == "perhaps not"
+
+
+def test_a_server_that_says_nothing_is_not_said_to_ignore_the_temperature() -> None:
+    class Silent(Completions):
+        def answer(self, prompt: Any, body: Any, sample: int) -> Generated:
+            return Generated([], "", "", "stop", ended=True)
+
+    with serving(Silent()) as server:
+        assert model_of(server, **FOLDER).certificate.sampling == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("short", "words"), [(False, "The server ignores"), (True, "The server perhaps ignores")]
+)
+def test_a_task_that_samples_is_warned_of_a_server_that_does_not(
+    short: bool, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def ask(lm: ServedLM, task: str, **settings: Any) -> None:
+        given = {"until": [], "max_gen_toks": 4, **settings}
+        lm.generate_until([Instance("generate_until", {}, ("Ann", given), 0, (task, 0, 1))])
+
+    with serving(TransformersServe()) as server:
+        lm = model_of(server)
+        if short:
+            vars(lm)["certificate"] = replace(lm.certificate, sampling="perhaps not")
+        ask(lm, "greedily", do_sample=False, temperature=0.0)
+        assert "temperature" not in caplog.text
+        ask(lm, "at_random", do_sample=True, temperature=0.7)
+    (warning,) = [m for m in caplog.messages if "temperature" in m]
+    assert warning.startswith(words)
+    assert "at_random" in warning
+    caplog.clear()
+    with serving(VLLM()) as other:
+        ask(model_of(other), "at_random", do_sample=True, temperature=0.7)
+    assert "temperature" not in caplog.text
 
 
 def test_log_probabilities_that_are_shifted_by_one_are_refused() -> None:

@@ -43,11 +43,12 @@ from lm_eval.models.openai_completions import (
     OpenAIChatCompletion,
     OpenAICompletionsAPI,
 )
-from lm_eval.models.planned.model import seed_of_prompt
+from lm_eval.models.planned.repeats import seed_of_prompt
 from lm_eval.models.served import published
 from lm_eval.models.served.dialects.chat import Chat
+from lm_eval.models.served.hook_calls import HookDialect
 from lm_eval.models.served.model import ServedLM
-from lm_eval.models.served.published import HookDialect, PublishedDialect
+from lm_eval.models.served.published import PublishedDialect
 from lm_eval.models.served.retry import RetryPolicy
 from lm_eval.models.sglang_generate_API import SGLANGGENERATEAPI
 
@@ -1219,9 +1220,19 @@ def test_replaced_batches_of_the_base_class_are_used(
 
 
 def test_a_reply_that_cannot_be_read_is_asked_for_again(server: Server) -> None:
-    replies = iter([{"choices": []}, {"nothing": 1}, {"choices": [{"index": 0, "text": "ok"}]}])
+    good = {"choices": [{"index": 0, "text": "ok"}]}
+    error = {"error": {"message": "overloaded"}}
+    half = web.Response(text='{"choices": [{"te', content_type="application/json")
+    replies = iter([error, half, {"choices": []}, good, {"nothing": 1}, {"choices": [{}]}, good])
     server.answer = lambda body: next(replies)
-    assert StaticParser(server.url, model="m").generate_until([generation("a")]) == ["OK"]
+    model = StaticParser(server.url, model="m", max_retries=4)
+    assert model.generate_until([generation("a")]) == ["OK"]
+    # The reader has succeeded once, so that it is the server's fault if it fails.
+    assert model.generate_until([generation("b")]) == ["OK"]
+    server.answer = lambda body: {"nothing": 1}
+    (failed,) = model.generate_until([generation("c")])
+    assert isinstance(failed, Failure)
+    assert "parse_generations failed: KeyError: 'choices'; the reply begins" in failed.reason
     server.answer = lambda body: {"choices": []}
     (failed,) = StaticParser(server.url, model="m").generate_until([generation("a")])
     assert isinstance(failed, Failure)
@@ -1243,8 +1254,82 @@ def test_an_error_in_the_code_of_a_class_ends_the_run(server: Server) -> None:
         def _create_payload(self, messages: Any, **kwargs: Any) -> Any:
             return not_there  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(NameError):
+    with pytest.raises(ModelError, match=r"Faulty\._create_payload failed: NameError") as raised:
         Faulty(server.url, model="m").generate_until([generation("a")])
+    assert isinstance(raised.value, NameError)
+    assert server.requests == []
+
+
+class FaultyReader(StaticParser):
+    """Reads another form of reply than the server returns."""
+
+    @staticmethod
+    def parse_generations(outputs: Any, **kwargs: Any) -> list[Any]:
+        return [outputs["result"]["text"]]
+
+
+class TextReader(StaticParser):
+    @staticmethod
+    def parse_generations(outputs: Any, **kwargs: Any) -> Any:
+        return outputs["choices"][0]["text"]  # not a list
+
+
+class FaultyScores(InstanceParser):
+    def parse_logprobs(  # type: ignore[override]
+        self, outputs: Any, tokens: Any = None, ctxlens: Any = None, **kwargs: Any
+    ) -> Any:
+        return [choice["logprobs"]["total"] for choice in outputs["choices"]]
+
+
+@pytest.mark.parametrize(
+    ("model_class", "message"),
+    [
+        (FaultyReader, r"FaultyReader\.parse_generations failed: KeyError: 'result' "),
+        (TextReader, r"TextReader\.parse_generations failed: TypeError: it returned str instead"),
+    ],
+)
+def test_a_reader_that_never_succeeds_ends_the_run_at_once(
+    model_class: Any, message: str, server: Server
+) -> None:
+    server.answer = text_reply
+    model = model_class(server.url, model="m", num_concurrent=1)
+    with pytest.raises(ModelError, match=message) as raised:
+        model.generate_until([generation(str(n)) for n in range(20)])
+    assert 'The reply begins: {"choices": [{"index": 0, "text": "re: ' in str(raised.value)
+    assert len(server.requests) == 1
+
+
+def test_a_reader_of_scores_that_never_succeeds_ends_the_run_at_once(server: Server) -> None:
+    server.answer = echo_reply
+    model = FaultyScores(
+        base_url=server.url, model="m", tokenizer=TOKENIZER, num_concurrent=1, batch_size=1
+    )
+    with pytest.raises(ModelError, match=r"FaultyScores\.parse_logprobs failed: KeyError: 'total'"):
+        model.loglikelihood([scoring("a", f" b{n}") for n in range(20)])
+    assert len(server.requests) == 1
+
+
+def test_a_sender_that_never_succeeds_ends_the_run_at_once() -> None:
+    calls = []
+
+    class Sender(StaticParser):
+        def model_call(self, messages: Any, **kwargs: Any) -> Any:
+            calls.append(messages)
+            return {"answers": []}["choices"]
+
+    model = Sender("http://127.0.0.1:1", model="m")
+    with pytest.raises(ModelError, match=r"Sender\.model_call failed: KeyError: 'choices'"):
+        model.generate_until([generation(str(n)) for n in range(20)])
+    assert len(calls) == 1
+
+
+def test_a_body_that_is_not_json_ends_the_run_at_once(server: Server) -> None:
+    class Odd(StaticParser):
+        def _create_payload(self, messages: Any, **kwargs: Any) -> Any:
+            return {"prompt": messages, "stop": {1, 2}}
+
+    with pytest.raises(ModelError, match="cannot be written as JSON: Object of type set"):
+        Odd(server.url, model="m").generate_until([generation("a")])
 
 
 def test_the_repeats_of_a_sampled_answer_have_seeds_of_their_own(server: Server) -> None:

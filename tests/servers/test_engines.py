@@ -13,8 +13,8 @@ import sqlite3
 import string
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,11 @@ def steps(asked: Asked) -> list[dict[str, Any]]:
 # The engines
 
 
-def variables(home: Path) -> dict[str, str]:
+ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+"""Makes vLLM start no processes of its own, which take most of the time of these tests."""
+
+
+def variables(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Returns the environment variables of a process that runs an engine."""
     (home / "hub").mkdir(parents=True, exist_ok=True)
     return {
@@ -142,17 +146,20 @@ def variables(home: Path) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "TORCHDYNAMO_DISABLE": "1",  # Dynamo takes 20 seconds
+        **(more or {}),
     }
 
 
-def answers(environment: str, job: dict[str, Any], work: Path) -> Answers:
+def answers(
+    environment: str, job: dict[str, Any], work: Path, more: Mapping[str, str] | None = None
+) -> Answers:
     """Returns what an engine answers to a job, in a process of its own."""
     files = work / "job.json", work / "answers.json"
     files[0].write_text(json.dumps(job), encoding="utf-8")
     done = subprocess.run(
         [python_of(environment), WORKER, *files],
         cwd=work,
-        env=variables(work / "home"),
+        env=variables(work / "home", more),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -193,6 +200,7 @@ class Shape:
         engine: the name of its environment.
         arguments: further arguments of the model.
         constants: of the module of its class.
+        variables: further environment variables.
         step: only every `step`-th request of the demo group is asked.
         samples: whether answers are sampled.
         chats: whether chat templates are applied.
@@ -201,24 +209,34 @@ class Shape:
     engine: str
     arguments: dict[str, Any]
     constants: dict[str, int]
+    variables: Mapping[str, str] = field(default_factory=dict)
     step: int = 1
     samples: bool = True
     chats: bool = True
 
 
+# On a CPU, vLLM 0.32 dies if a prompt that has a seed is computed in parts ("CPU Generator does not
+# use offset"), so shapes that compute prompts in parts do not sample.
 SHAPES = {
     "vllm": Shape("vllm", {}, {}),
     "vllm-small-batches-without-prefix-cache": Shape(
         "vllm",
         {"enable_prefix_caching": False, "max_num_seqs": 3, "max_num_batched_tokens": 64},
-        {},
+        {"MAX_HELD": 5},
+        ONE_PROCESS,
         step=8,
-        # On a CPU, vLLM 0.32 dies if a prompt that has a seed is computed in chunks ("CPU Generator
-        # does not use offset").
         samples=False,
     ),
-    "vllm-few-scores-at-once": Shape(
-        "vllm", {"max_batch_size": 16}, {"SCORE_BYTES": 4 * 1024 * 300, "MAX_HELD": 5}, step=8
+    "vllm-two-engines-with-small-blocks": Shape(
+        "vllm",
+        {
+            **{"data_parallel_size": 2, "max_batch_size": 16},
+            **{"block_size": 32, "long_prefill_token_threshold": 40},
+        },
+        {},
+        ONE_PROCESS,
+        step=4,
+        samples=False,
     ),
     "llama-cpp": Shape("llama-cpp", {}, {}),
     "llama-cpp-small-batches": Shape("llama-cpp", {"n_batch": 32}, {"_ROWS": 7}, step=8),
@@ -272,6 +290,7 @@ def run_of(
             "model": CLASSES[shape.engine],
             "arguments": {**(of_vllm if is_vllm else of_llama_cpp)(folder), **given},
             "constants": shape.constants,
+            "package": shape.engine.replace("-", "_"),
             "steps": [
                 step
                 for step in steps(asked)
@@ -279,7 +298,7 @@ def run_of(
                 and (shape.chats or step["name"] != "chats")
             ],
         }
-        found = answers(shape.engine, job, tmp_path_factory.mktemp(name))
+        found = answers(shape.engine, job, tmp_path_factory.mktemp(name), shape.variables)
         if folder not in models:
             settings: Any = {"dtype": "float32", "device": "cpu", "max_length": LONGEST}
             models[folder] = HFLM(str(folder), **settings)
@@ -372,24 +391,56 @@ def test_without_a_prefix_cache_nothing_is_found(run_of: Through) -> None:
     assert counted(run, "vllm:prefix_cache_hits", "chats") == 0
 
 
+def test_counters_of_two_engines_are_added_up(run_of: Through) -> None:
+    run = run_of("vllm-two-engines-with-small-blocks")
+    assert counted(run, "vllm:request_success", "fewshot") == 8
+    assert counted(run, "vllm:prefix_cache_hits", "fewshot") > 0
+    assert counted(run, "vllm:cache_config_info", "fewshot") == 2  # one per engine
+
+
 # Interfaces
 
 
-@pytest.mark.parametrize(("environment", "package"), [("vllm", "vllm"), ("llama-cpp", "llama_cpp")])
+@pytest.mark.parametrize("package", ["vllm", "llama-cpp"])
 def test_the_fake_packages_of_other_tests_have_the_interface_of_the_real_ones(
-    environment: str, package: str, tmp_path: Path
+    package: str, run_of: Through
 ) -> None:
-    script = ROOT / "tests" / "engines" / "read_interface.py"
-    done = subprocess.run(
-        [python_of(environment), script, package],
-        cwd=tmp_path,
-        env=variables(tmp_path / "home"),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=True,
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == INTERFACES[package]
+    assert run_of(package).found["interface"] == INTERFACES[package.replace("-", "_")]
+
+
+# Models whose state cannot be cut
+
+
+@pytest.mark.parametrize(
+    ("architecture", "arguments"),
+    [("mamba", {}), ("gemma2", {"swa_full": False, "n_batch": 32, "n_ubatch": 32})],
+)
+def test_models_whose_state_cannot_be_cut_are_computed_from_the_beginning(
+    architecture: str, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    """The prompts differ after 30 tokens, and are longer than the cache of a sliding window."""
+    file, context = tmp_path / "model.gguf", 512
+    script = Path(__file__).with_name("random_gguf.py")
+    subprocess.run([python_of("llama-cpp"), script, file, architecture], check=True)
+    text = QUESTIONS[0][0]
+    prompts = [f"{text} {name} is here. {text * 6}" for name in ("Ann", "Tom", "Vera")]
+    pairs = [(prompt, f" {word}") for prompt in prompts for word in ("A", "B", "in the box")]
+    greedy = [(prompt, {"until": [], "max_gen_toks": 6}) for prompt in (text, *prompts)]
+    kinds = {"loglikelihood": pairs, "generate_until": greedy}
+    job = {
+        "model": CLASSES["llama-cpp"],
+        "arguments": {**of_llama_cpp(tmp_path), "n_ctx": context, **arguments},
+        "steps": [
+            {"name": f"{method} {alone}", "method": method, "requests": asked, "alone": alone}
+            for method, asked in kinds.items()
+            for alone in (False, True)
+        ],
+    }
+    found = answers("llama-cpp", job, tmp_path)
+    for method in kinds:
+        together, alone = (found[f"{method} {name}"]["answers"] for name in (False, True))
+        assert together == alone
+        assert len({str(answer) for answer in alone}) > 1
 
 
 # Runs of the command line
@@ -410,7 +461,7 @@ class CommandLine:
     arguments: dict[str, Any]
     work: Path
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         given = ",".join(f"{name}={value}" for name, value in self.arguments.items())
         return subprocess.Popen(
             [
@@ -420,7 +471,7 @@ class CommandLine:
                 *("--limit", str(LIMIT)),
             ],
             cwd=self.work,
-            env=variables(self.work / "home"),
+            env=variables(self.work / "home", more),
             stdout=subprocess.PIPE,
             stderr=(self.work / "stderr.log").open("w"),
             text=True,
@@ -465,16 +516,6 @@ class CommandLine:
         return json.loads(max(files).read_text(encoding="utf-8"))
 
 
-@pytest.fixture(params=["vllm", "llama-cpp"])
-def command_line(
-    request: pytest.FixtureRequest, demo_folder: Path, bos_folder: Path, tmp_path: Path
-) -> CommandLine:
-    """Returns a command that answers few requests at a time, so that it can be killed midway."""
-    if request.param == "vllm":
-        return CommandLine("vllm", {**of_vllm(demo_folder), "max_batch_size": 8}, tmp_path)
-    return CommandLine("llama-cpp", of_llama_cpp(bos_folder), tmp_path)
-
-
 @pytest.fixture(scope="session")
 def expected_results(demo_folder: Path, bos_folder: Path) -> Callable[[str], Any]:
     """Returns a function that evaluates the model of an engine with `hf`, once."""
@@ -511,26 +552,27 @@ def found_in_store(errors: str) -> int:
 
 
 def test_a_killed_run_is_continued_with_the_missing_requests_only(
-    command_line: CommandLine, expected_results: Callable[[str], Any]
+    bos_folder: Path, tmp_path: Path, expected_results: Callable[[str], Any]
 ) -> None:
-    process = command_line.start()
-    command_line.wait_for(process, KILLED_AFTER)
+    command = CommandLine("llama-cpp", of_llama_cpp(bos_folder), tmp_path)
+    process = command.start()
+    command.wait_for(process, KILLED_AFTER)
     os.killpg(process.pid, signal.SIGKILL)
-    command_line.finish(process)
-    stored = command_line.stored()
+    command.finish(process)
+    stored = command.stored()
     assert KILLED_AFTER <= stored < ALL // 2
 
-    assert command_line.finish(command_line.start()) == 0, command_line.errors()[-4000:]
-    assert found_in_store(command_line.errors()) == stored
-    results = command_line.results()
-    assert_same_results(results["results"], expected_results(command_line.engine))
-    total = command_line.stored()
+    assert command.finish(command.start()) == 0, command.errors()[-4000:]
+    assert found_in_store(command.errors()) == stored
+    results = command.results()
+    assert_same_results(results["results"], expected_results(command.engine))
+    total = command.stored()
     assert ALL // 2 < total < ALL
 
     # Nothing is left to be asked: the engine computes no token.
-    assert command_line.finish(command_line.start()) == 0
-    assert found_in_store(command_line.errors()) == total
-    assert not command_line.results().get("usage", {}).get("tokens_in")
+    assert command.finish(command.start()) == 0
+    assert found_in_store(command.errors()) == total
+    assert not command.results().get("usage", {}).get("tokens_in")
 
 
 def engine_core(process: subprocess.Popen[str]) -> int:
@@ -551,6 +593,7 @@ def engine_core(process: subprocess.Popen[str]) -> int:
 def test_an_engine_that_dies_is_reported_in_one_line_and_the_run_continues(
     demo_folder: Path, tmp_path: Path, expected_results: Callable[[str], Any]
 ) -> None:
+    """First vLLM's own process is killed; then the run, with an engine in its process."""
     command = CommandLine("vllm", {**of_vllm(demo_folder), "max_batch_size": 8}, tmp_path)
     process = command.start()
     command.wait_for(process, KILLED_AFTER)
@@ -562,6 +605,13 @@ def test_an_engine_that_dies_is_reported_in_one_line_and_the_run_continues(
     stored = command.stored()
     assert KILLED_AFTER <= stored < ALL // 2
 
-    assert command.finish(command.start()) == 0, command.errors()[-4000:]
+    process = command.start(ONE_PROCESS)
+    command.wait_for(process, stored + KILLED_AFTER)
+    os.killpg(process.pid, signal.SIGKILL)
+    command.finish(process)
+    assert found_in_store(command.errors()) == stored
+    stored = command.stored()
+
+    assert command.finish(command.start(ONE_PROCESS)) == 0, command.errors()[-4000:]
     assert found_in_store(command.errors()) == stored
     assert_same_results(command.results()["results"], expected_results("vllm"))

@@ -327,6 +327,11 @@ def test_llama_cpp_without_a_bos_is_refused_as_shifted(
 # transformers serve
 
 
+def test_transformers_is_found_to_ignore_the_temperature(transformers_server: Server) -> None:
+    assert completions(transformers_server).certificate.sampling == "no"
+    assert chat(transformers_server).certificate.sampling == "no"
+
+
 def test_transformers_greedy_answers_equal_those_of_hf(
     transformers_server: Server, through_hf: ThroughHF
 ) -> None:
@@ -389,6 +394,8 @@ def test_doctor_prints_what_can_be_measured_with_completions(
     assert report["dialect"] == dialect
     assert report["log-probabilities of a prompt"] == alignment
     assert report["tokenizer"] == "agrees"
+    samples = "ignored; sampled answers are greedy" if "transformers" in name else "has an effect"
+    assert report["temperature"] == samples
     assert int(report["requests sent"]) < 20
     families = ("generated answers", "multiple choice and targets", "perplexity of texts")
     found = [

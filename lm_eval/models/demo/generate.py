@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from lm_eval.api.usage import Usage
 from lm_eval.engine.plan import Ints, SortedSequences, plan
 from lm_eval.models.conventions import Generation, answer_rng, cut_at_stop
-from lm_eval.models.demo.llama import Cache, Decoder, Floats, Llama
-
-Doubles = NDArray[np.float64]
+from lm_eval.models.demo.llama import Cache, Decoder, Llama
+from lm_eval.models.sampling import choose_tokens
 
 
 @dataclass(frozen=True)
@@ -34,32 +32,6 @@ class Prompt:
     requests: tuple[int, ...]
     first: int = 0
     """Number of the repeat that the first request is; each repeat has its own random numbers."""
-
-
-def choose(logits: Floats, settings: Generation, draws: Doubles | None) -> Ints:
-    """Returns the next token of each row.
-
-    Args:
-        logits: the next-token scores, of shape (rows, vocabulary).
-        settings: temperature, top-k and top-p, used for sampling.
-        draws: one random number from [0, 1) per row, for sampling; None for greedy decoding.
-    """
-    if draws is None:
-        return np.asarray(logits.argmax(axis=1))
-    scaled = logits.astype(np.float64) / settings.temperature
-    if settings.top_k and settings.top_k < scaled.shape[1]:
-        least = -np.partition(-scaled, settings.top_k - 1, axis=1)[:, settings.top_k - 1, None]
-        scaled[scaled < least] = -np.inf
-    weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    if settings.top_p < 1.0:
-        ranked = -np.sort(-weights, axis=1)
-        before = np.cumsum(ranked, axis=1) - ranked
-        inside = before < settings.top_p * ranked.sum(axis=1, keepdims=True)
-        inside[:, 0] = True
-        weights[weights < np.where(inside, ranked, np.inf).min(axis=1, keepdims=True)] = 0.0
-    upto = np.cumsum(weights, axis=1)
-    place = (upto <= draws[:, None] * upto[:, -1:]).sum(axis=1)
-    return np.asarray(np.minimum(place, upto.shape[1] - 1))
 
 
 def read_prompts(model: Llama, prompts: Sequence[Prompt], max_tokens: int) -> list[Cache]:
@@ -127,7 +99,7 @@ def generate(
     for step in range(settings.max_gen_toks):
         logits = decoder.step(token)
         drawn = draws[here, :, step].reshape(-1) if settings.sampled else None
-        token = choose(logits, settings, drawn)
+        token = choose_tokens(logits, settings, drawn)
         generated[here, :, step] = token.reshape(-1, answers)
         found, columns = np.nonzero(active[here])
         rows = here[found]

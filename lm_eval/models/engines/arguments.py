@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lm_eval.errors import ConfigError, suggestion
+from lm_eval.models.planned.jobs import Sampling
 
 
 def as_integer(name: str, value: Any) -> int:
@@ -17,6 +19,28 @@ def as_integer(name: str, value: Any) -> int:
         return int(value)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{name} must be an integer, not {value!r}.") from error
+
+
+def restrict_settings(sampling: Sampling, engine: str, names: Iterable[str]) -> Sampling:
+    """Returns generation settings whose further ones have these names; only those are left.
+
+    A setting `seed` becomes the seed of sampled answers, and `num_beams=1`, which has no effect, is
+    left out. Raises `ConfigError` for any other setting; `engine` is named in the message.
+    """
+    others = dict(sampling.others)
+    seed = others.pop("seed", None)
+    if others.get("num_beams") == 1:  # published tasks set it; it has no effect
+        del others["num_beams"]
+    known = set(names)
+    for name in others:
+        if name not in known:
+            raise ConfigError(
+                f"generation settings (gen_kwargs): {engine} has no {name!r}."
+                f"{suggestion(name, known)}"
+            )
+    if seed is not None and sampling.seed is not None:
+        sampling = replace(sampling, seed=as_integer("seed", seed))
+    return replace(sampling, others=others)
 
 
 def read_length(**given: Any) -> int | None:

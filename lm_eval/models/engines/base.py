@@ -6,15 +6,15 @@ import abc
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.engine.progress import Progress
-from lm_eval.errors import ConfigError, ModelError, suggestion
+from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import max_context_tokens, read_generation
-from lm_eval.models.engines.arguments import as_integer, check_lengths
+from lm_eval.models.engines.arguments import check_lengths, restrict_settings
+from lm_eval.models.engines.data_parallel import EngineCopies
 from lm_eval.models.identity import fingerprint
 from lm_eval.models.planned.jobs import GenerationJob, Sampling, Window
 from lm_eval.models.planned.model import Finished, FinishedJobs, PlannedLM
@@ -67,10 +67,12 @@ class EngineLM(PlannedLM):
 
     A subclass implements `score` and `generate`. Both get everything that is to be computed at
     once, in the order of prefixes, so that the engine's scheduler and prefix cache can work, and
-    yield lists of results as the engine finishes them.
+    yield lists of results as the engine finishes them. It sets `copies` if it runs several engines
+    in processes of their own (`data_parallel.py`); then neither is called in this process.
 
     Attributes:
         engine: the name of the engine, for messages.
+        copies: the engines in other processes; None if the engine runs in this one.
         model_args: the arguments that the engine was created with.
         length_names: the arguments that set the context length.
         longer_variable: the environment variable with which the engine accepts a context length
@@ -83,6 +85,7 @@ class EngineLM(PlannedLM):
     #: Arguments that cannot change an answer; stored answers are used if only these differ.
     speed_arguments: ClassVar[frozenset[str]] = frozenset()
     model_args: Mapping[str, Any]
+    copies: EngineCopies | None = None
 
     def __init__(
         self,
@@ -139,8 +142,20 @@ class EngineLM(PlannedLM):
         """Yields lists of the jobs of `plan` with their results, as they are finished."""
 
     @abc.abstractmethod
-    def generate(self, jobs: Iterable[GenerationJob]) -> Iterator[Generated]:
-        """Yields lists of jobs with one answer per sample, as they are finished."""
+    def generate(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
+        """Yields lists of jobs with one answer per sample, as they are finished.
+
+        An item None means that no job is ready yet, while others are computed. More may follow.
+        """
+
+    @property
+    def concurrent(self) -> int:
+        """How many requests the engine works on at a time."""
+        return 1
+
+    def counters(self) -> dict[str, float]:
+        """Returns the counters of the engine by name; none, if it has none."""
+        return {}
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -175,30 +190,26 @@ class EngineLM(PlannedLM):
     def _read_sampling(self, settings: Mapping[str, Any]) -> Sampling:
         """Returns the generation settings of requests; raises `ConfigError` for unknown ones."""
         sampling = super()._read_sampling(settings)
-        others = dict(sampling.others)
-        seed = others.pop("seed", None)
-        if others.get("num_beams") == 1:  # published tasks set it; it has no effect
-            del others["num_beams"]
-        for name in others:
-            if name not in set(self.setting_names):
-                raise ConfigError(
-                    f"generation settings (gen_kwargs): {self.engine} has no {name!r}."
-                    f"{suggestion(name, self.setting_names)}"
-                )
-        if seed is not None and sampling.seed is not None:
-            sampling = replace(sampling, seed=as_integer("seed", seed))
-        return replace(sampling, others=others)
+        return restrict_settings(sampling, self.engine, self.setting_names)
 
-    def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
+    def scores(self, windows: Sequence[Window]) -> Iterator[Sequence[tuple[int, Any]]]:
+        """Yields lists of windows, by their positions, with their scores, as they are finished."""
         plan = ScorePlan(windows, self.abilities)
         for batch in self.score(plan):
-            results = [done for job, found in batch for done in plan.add(job, found)]
+            yield [done for job, found in batch for done in plan.add(job, found)]
+
+    def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
+        usage = self.run_context.usage
+        copies = self.copies
+        for results in copies.scores(windows, usage) if copies else self.scores(windows):
             finished(results)
             bar.update(len(results))
 
     def _generate_answers(
         self, jobs: Iterable[GenerationJob], finished: FinishedJobs, bar: Progress
     ) -> None:
-        for batch in self.generate(jobs):
+        usage = self.run_context.usage
+        copies = self.copies
+        for batch in copies.generate(jobs, usage) if copies else self.generate(jobs):
             finished(batch)
             bar.update(sum(len(job.requests) for job, _ in batch))

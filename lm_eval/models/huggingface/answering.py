@@ -31,10 +31,11 @@ from lm_eval.models.conventions import (
 from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.batch_compatibility import BatchCompatibility
 from lm_eval.models.huggingface.batches import generate_in_batches, repeats_in_order
-from lm_eval.models.huggingface.generation import Prompt, StopConditions, generate
+from lm_eval.models.huggingface.generation import Prompt, generate
 from lm_eval.models.huggingface.memory import TokenBudget
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
+from lm_eval.models.partial_answers import StopConditions
 
 #: Settings that the built-in loop supports; with any other, transformers generates.
 SUPPORTED_SETTINGS = {*MAX_LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
@@ -425,12 +426,3 @@ def check_settings(gen_kwargs: Mapping[str, Any], request: Instance) -> None:
                 f"task {task_of(request)!r}: the generation setting {name} is not supported: "
                 f"{instead}."
             )
-
-
-def special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Returns the indices of the tokens that are left out of decoded text, by their text.
-
-    It is empty for a tokenizer that does not list its added tokens.
-    """
-    added = getattr(tokenizer, "added_tokens_decoder", {})
-    return {str(token): int(n) for n, token in added.items() if getattr(token, "special", False)}

@@ -56,12 +56,20 @@ class HuggingFaceModel(TemplateLM):
     think_end_token: str | int | None = None
     enable_thinking: bool | None = None
     chat_template_args: Mapping[str, Any] = MappingProxyType({})
+    truncation: bool | None = False
+    logits_cache = True
+    pretrained: Any = None
+    revision: str | None = None
+    peft: str | None = None
+    delta: str | None = None
+    _model: Any = None
+    _config: Any = None
     _max_length: int | None = None
     _encoder: TextEncoder | None = None
 
     def __init__(
         self,
-        pretrained: Any,
+        pretrained: Any = None,
         backend: str = "default",
         revision: str | None = "main",
         subfolder: str = "",
@@ -128,6 +136,8 @@ class HuggingFaceModel(TemplateLM):
             self._set_device_and_rank(device, tp_plan is not None)
             file = {"gguf_file": gguf_file} if gguf_file else {}
             self._get_config(pretrained, **shared, **file)
+        elif pretrained is None:  # a subclass sets the model after this constructor
+            self._set_device_and_rank(device, False)
         else:
             if parallelize or tp_plan is not None:
                 raise ConfigError(
@@ -144,15 +154,16 @@ class HuggingFaceModel(TemplateLM):
             self._model, self._config = pretrained, pretrained.config
             self._device = loading.device_of(pretrained)
         self._get_backend(self._config, backend)
-        self._create_tokenizer(
-            pretrained,
-            tokenizer,
-            use_fast_tokenizer=use_fast_tokenizer,
-            gguf_file=gguf_file,
-            add_bos_token=add_bos_token,
-            **shared,
-        )
-        loading.set_pad_token(self.tokenizer, self._config)
+        if pretrained is not None or tokenizer is not None:
+            self._create_tokenizer(
+                pretrained,
+                tokenizer,
+                use_fast_tokenizer=use_fast_tokenizer,
+                gguf_file=gguf_file,
+                add_bos_token=add_bos_token,
+                **shared,
+            )
+            loading.set_pad_token(self.tokenizer, self._config)
         if isinstance(pretrained, str):
             options = {
                 "dtype": dtype,
@@ -172,10 +183,11 @@ class HuggingFaceModel(TemplateLM):
                 self._create_model, options, HuggingFaceModel.__init__
             )
             self._create_model(pretrained, **accepted)
-        loading.check_vocabulary(self.tokenizer, self._model)
+        if pretrained is not None:
+            loading.check_vocabulary(self.tokenizer, self._model)
+            self.vocab_size = self.tokenizer.vocab_size
         if isinstance(self._model, torch.nn.Module):
             self._model.eval()
-        self.vocab_size = self.tokenizer.vocab_size
         self.truncation, self.logits_cache = truncation, logits_cache
         self.truncation_side = truncation_side
         self.add_bos_token = add_bos_token
@@ -202,7 +214,7 @@ class HuggingFaceModel(TemplateLM):
         allows.
         """
         return loading.choose_max_length(
-            self._max_length, self._config, self.tokenizer, self._DEFAULT_MAX_LENGTH
+            self._max_length, self.config, self.tokenizer, self._DEFAULT_MAX_LENGTH
         )
 
     # -- loading --------------------------------------------------------------------------------
@@ -344,8 +356,11 @@ class HuggingFaceModel(TemplateLM):
 
     @property
     def config(self) -> Any:
-        """The model's configuration, usually a configuration object of transformers."""
-        return self._config
+        """The model's configuration, usually a configuration object of transformers.
+
+        It is None if neither this class nor the model has one.
+        """
+        return getattr(self._model, "config", None) if self._config is None else self._config
 
     @property
     def model(self) -> Any:
@@ -353,9 +368,37 @@ class HuggingFaceModel(TemplateLM):
         return self._model
 
     @property
+    def _torch_device(self) -> torch.device:
+        """`device` as a torch device; the model's own if the class sets none."""
+        return loading.device_of(self._model) if self.device is None else torch.device(self.device)
+
+    def _require_model(self, method: str) -> None:
+        """Raises `ModelError` if there is no model, for a class that did not load one.
+
+        `method` is the method that needs it, and that the class could override.
+        """
+        if self._model is None:
+            raise ModelError(
+                f"{type(self).__name__} has no model. Set self._model in its constructor, pass "
+                f"pretrained=… to the constructor of HFLM, or override {method}."
+            )
+
+    def _require_tokenizer(self, method: str) -> Any:
+        """Returns the tokenizer; raises `ModelError` if there is none.
+
+        `method` is the method or property that needs it, and that the class could override.
+        """
+        if self.tokenizer is None:
+            raise ModelError(
+                f"{type(self).__name__} has no tokenizer. Set self.tokenizer in its constructor, "
+                f"pass tokenizer=… to the constructor of HFLM, or override {method}."
+            )
+        return self.tokenizer
+
+    @property
     def eot_token_id(self) -> Any:
         """The index of the end-of-text token; None if the tokenizer has none."""
-        return self.tokenizer.eos_token_id
+        return self._require_tokenizer("eot_token_id").eos_token_id
 
     @property
     def prefix_token_id(self) -> int:
@@ -366,7 +409,8 @@ class HuggingFaceModel(TemplateLM):
         """
         if self.custom_prefix_token_id is not None:
             return self.custom_prefix_token_id
-        for token in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
+        tokenizer = self._require_tokenizer("prefix_token_id")
+        for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
             if token is not None:
                 return int(token)
         raise ModelError(
@@ -396,7 +440,8 @@ class HuggingFaceModel(TemplateLM):
     @property
     def tokenizer_name(self) -> str:
         """The name or path of the tokenizer, with `__` in place of each `/`."""
-        return str(self.tokenizer.name_or_path).replace("/", "__")
+        tokenizer = self._require_tokenizer("tokenizer_name")
+        return str(tokenizer.name_or_path).replace("/", "__")
 
     def get_model_info(self) -> dict[str, Any]:
         """Returns facts that identify the model, for the results file.
@@ -410,7 +455,7 @@ class HuggingFaceModel(TemplateLM):
             "model_num_parameters": sum(p.numel() for p in parameters()) if parameters else -1,
             "model_dtype": str(getattr(self._model, "dtype", "")),
             "model_revision": self.revision,
-            "model_sha": getattr(self._config, "_commit_hash", None) or "",
+            "model_sha": getattr(self.config, "_commit_hash", None) or "",
             **({"peft": self.peft} if self.peft else {}),
             **({"delta": self.delta} if self.delta else {}),
         }
@@ -436,11 +481,12 @@ class HuggingFaceModel(TemplateLM):
     def text_encoder(self) -> TextEncoder:
         """The encoder for the current tokenizer, made anew if `tokenizer` was replaced."""
         if self._encoder is None or self._encoder.tokenizer is not self.tokenizer:
+            tokenizer = self._require_tokenizer("tok_encode")
             self._encoder = TextEncoder(
-                self.tokenizer,
+                tokenizer,
                 add_bos_token=self.add_bos_token,
                 causal=self.backend == "causal",
-                embeddings=loading.embedding_rows_if_too_few(self.tokenizer, self._model),
+                embeddings=loading.embedding_rows_if_too_few(tokenizer, self._model),
             )
         return self._encoder
 
@@ -487,7 +533,8 @@ class HuggingFaceModel(TemplateLM):
 
     def tok_decode(self, tokens: int | Sequence[int], skip_special_tokens: bool = True) -> str:
         """Returns the text of one or several tokens, without special tokens by default."""
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
+        tokenizer = self._require_tokenizer("tok_decode")
+        return str(tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
@@ -501,7 +548,7 @@ class HuggingFaceModel(TemplateLM):
             add_generation_prompt: whether the prompt ends with the header of a new assistant
                 message. If False, the model continues the last message.
         """
-        loading.check_chat_template(self.tokenizer)
+        loading.check_chat_template(self._require_tokenizer("apply_chat_template"))
         settings = dict(self.chat_template_args)
         if self.run_context.chat_template is not None:
             settings.setdefault("chat_template", self.run_context.chat_template)
@@ -517,7 +564,7 @@ class HuggingFaceModel(TemplateLM):
         if self.mixed_precision_dtype is None:
             return contextlib.nullcontext()
         cast: contextlib.AbstractContextManager[Any] = torch.autocast(
-            self.device.type, dtype=self.mixed_precision_dtype
+            self._torch_device.type, dtype=self.mixed_precision_dtype
         )
         return cast
 
@@ -530,6 +577,7 @@ class HuggingFaceModel(TemplateLM):
         `attn_mask` (B, T), and the logits (B, S, V) are those of the labels. Without `labels`,
         `attn_mask` is ignored. Subclasses may replace this method.
         """
+        self._require_model("_model_call")
         with model_lock, torch.no_grad(), self.autocast():
             if labels is not None:
                 out = self._model(input_ids=inps, attention_mask=attn_mask, labels=labels)
@@ -553,6 +601,7 @@ class HuggingFaceModel(TemplateLM):
             stop: strings that end an answer.
             **generation_kwargs: further arguments for `generate`.
         """
+        self._require_model("_model_generate")
         defaults = getattr(self._model, "generation_config", None)
         settings = complete_generation_settings(generation_kwargs, defaults, self.tokenizer)
         start = context.shape[1] if self.backend == "causal" else 1

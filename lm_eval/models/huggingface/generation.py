@@ -7,22 +7,20 @@ random numbers, so that it does not depend on the other requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lm_eval.api.usage import Usage
-from lm_eval.models.conventions import Generation, answer_rng, cut_at_stop
+from lm_eval.models.conventions import Generation, answer_rng
 from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.kv_cache import KeyValueCache
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
-
-Decode = Callable[[list[int]], str]
+from lm_eval.models.partial_answers import Decode, PartialAnswers, StopConditions
 
 NAN_TOKEN = -1
 """Placeholder for a token whose logits were NaN."""
@@ -45,81 +43,6 @@ class Prompt:
     def num_answers(self, settings: Generation) -> int:
         """Returns how many answers are generated: one per request if sampled, otherwise one."""
         return len(self.requests) if settings.sampled else 1
-
-
-@dataclass(frozen=True)
-class StopConditions:
-    """What ends an answer: certain tokens, or certain strings in its text."""
-
-    tokens: frozenset[int]
-    stops: tuple[str, ...]
-
-    def truncate(self, tokens: list[int]) -> list[int]:
-        """Returns the tokens before the first that ends the answer, or is negative (padding)."""
-        ends = (n for n, token in enumerate(tokens) if token in self.tokens or token < 0)
-        return tokens[: next(ends, len(tokens))]
-
-    @property
-    def tail_length(self) -> int:
-        """How many of the last tokens are decoded to find a stop string that was just completed."""
-        return max((len(stop.encode()) for stop in self.stops), default=0) + 4
-
-
-class PartialAnswers:
-    """The tokens generated so far, and which answers are unfinished."""
-
-    def __init__(
-        self, decode: Decode, stop_conditions: StopConditions, count: int, max_tokens: int
-    ) -> None:
-        """`count` is the number of answers, `max_tokens` the maximum number of tokens of each."""
-        self.decode = decode
-        self.stop_conditions = stop_conditions
-        self.written = np.zeros((count, max_tokens), dtype=np.int64)
-        self.length = 0
-        self.unfinished = list(range(count))
-
-    def add(self, tokens: Any) -> list[tuple[int, str]]:
-        """Adds new tokens (unfinished answers × steps); returns the answers that they finish.
-
-        Each is returned as its index and its text, cut at the first stop string.
-        """
-        old, self.length = self.length, self.length + tokens.shape[1]
-        self.written[self.unfinished, old : self.length] = tokens
-        final = self.length == self.written.shape[1]
-        tails = self._decode(
-            [
-                self.written[i, max(0, old - self.stop_conditions.tail_length) : self.length]
-                for i in self.unfinished
-            ]
-        )
-        finished = []
-        for i, new, tail in zip(self.unfinished, tokens.tolist(), tails, strict=True):
-            ended = any(token in self.stop_conditions.tokens for token in new)
-            if ended or final or any(stop in tail for stop in self.stop_conditions.stops):
-                text = self.text(i)
-                if (
-                    ended
-                    or final
-                    or len(cut := cut_at_stop(text, self.stop_conditions.stops)) < len(text)
-                ):
-                    finished.append((i, text if ended or final else cut))
-        done = {i for i, _ in finished}
-        self.unfinished = [i for i in self.unfinished if i not in done]
-        return [(i, cut_at_stop(text, self.stop_conditions.stops)) for i, text in finished]
-
-    def tokens(self, i: int) -> list[int]:
-        """Returns the tokens of answer `i` before the one that ended it; all if none ended it."""
-        return self.stop_conditions.truncate(self.written[i, : self.length].tolist())
-
-    def text(self, i: int) -> str:
-        """Returns the text of `tokens(i)`; it may contain a stop string."""
-        return self.decode(self.tokens(i))
-
-    def _decode(self, rows: list[Any]) -> list[str]:
-        """Returns the text of each row of tokens, or empty strings if there are no stop strings."""
-        if not self.stop_conditions.stops:
-            return [""] * len(rows)
-        return [self.decode(row.tolist()) for row in rows]
 
 
 def generate(

@@ -384,7 +384,8 @@ def dtype_of(model: Any) -> torch.dtype:
     stated = getattr(model, "dtype", None)
     if isinstance(stated, torch.dtype):
         return stated
-    floating = (p.dtype for p in model.parameters() if p.is_floating_point())
+    weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
+    floating = (p.dtype for p in weights if p.is_floating_point())
     return next(floating, torch.float32)
 
 

@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import is_not
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import TemplateLM
+from lm_eval.api.model import ENCODE_PAIR
 from lm_eval.api.registry import register_model
 from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.engine.progress import progress, stage
-from lm_eval.errors import ConfigError
+from lm_eval.errors import ConfigError, EvalError, ModelError, as_original_type, nearest
 from lm_eval.models.context_length import text_config
 from lm_eval.models.conventions import (
     TextScores,
@@ -25,16 +26,15 @@ from lm_eval.models.conventions import (
     rolling_windows,
     sampling_seed,
     task_of,
+    warn_truncated,
 )
 from lm_eval.models.huggingface.answering import (
     BuiltinLoop,
     Generator,
     TextModel,
     TransformersLoop,
-    special_tokens,
 )
 from lm_eval.models.huggingface.arguments import parse_switch
-from lm_eval.models.huggingface.base import HuggingFaceModel
 from lm_eval.models.huggingface.batch_compatibility import (
     BatchCompatibility,
     find_compatibility,
@@ -56,10 +56,20 @@ from lm_eval.models.huggingface.memory import TokenBudget, max_answers_in_memory
 from lm_eval.models.huggingface.model_state import eval_mode, has_custom_generate, model_fingerprint
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.published_helpers import LoopSupport
+from lm_eval.models.huggingface.replaced_methods import (
+    method_of,
+    methods_of,
+    patched_methods,
+    replaced_methods,
+)
 from lm_eval.models.huggingface.request_errors import NaNScoresError
 from lm_eval.models.huggingface.scoring import NumberedScore, PlainScorer, Scorer, TreeScorer
+from lm_eval.models.partial_answers import special_tokens
 
 logger = logging.getLogger(__name__)
+
+UNKNOWN_VOCABULARY = 1 << 15
+"""The size of an unknown vocabulary, for estimates of memory."""
 
 Encoded = tuple[tuple[str, str] | None, list[int], list[int]]
 """A request's context and continuation as text (or None), and the tokens of both."""
@@ -86,19 +96,22 @@ class HFLM(LoopSupport):
     seed: int | None = None
     batch_compatibility: BatchCompatibility | None = None
     """Which prompts transformers may continue in one batch; None until it was tried out."""
+    _compatibility_of_method: Any = None
     _execution_modes: ExecutionModes | None = None
     _checked: Any = None
     _network: Network | None = None
 
     def __init__(
         self,
-        pretrained: Any,
+        pretrained: Any = None,
         *args: Any,
         prefix_sharing: bool | str = True,
         rolling_stride: int | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        if pretrained is None and type(self) is HFLM:
+            raise missing_model_error(kwargs)
         super().__init__(pretrained, *args, **kwargs)
         self.prefix_sharing = parse_switch("prefix_sharing", prefix_sharing)
         if rolling_stride is not None and not 0 < rolling_stride <= self.max_length:
@@ -121,6 +134,15 @@ class HFLM(LoopSupport):
         names += "custom_prefix_token_id mixed_precision_dtype think_end_token rolling_stride seed"
         return {name: str(getattr(self, name, None)) for name in names.split()}
 
+    def get_model_info(self) -> dict[str, Any]:
+        """Returns facts that identify the model; see `HuggingFaceModel.get_model_info`.
+
+        If methods were patched on the class or on this object, `patched_methods` has a digest of
+        each: answers of a patched model are not taken for those of the model itself.
+        """
+        patched = patched_methods(self, OUR_METHODS)
+        return super().get_model_info() | ({"patched_methods": patched} if patched else {})
+
     # -- execution modes -------------------------------------------------------------------------
 
     @property
@@ -128,13 +150,21 @@ class HFLM(LoopSupport):
         """The fast modes that give the scores of the model's own forward pass, within tolerance.
 
         Such modes are prefix sharing and attention kernels. A check on random tokens finds them on
-        first access, and again if the model was replaced.
+        first access, and again if the model or `_model_call` was replaced.
         """
-        if self._execution_modes is None or self._checked[0] is not self._model:
-            self._checked = self._model, model_fingerprint(self._model)
+        running = self._model, method_of(self, "_model_call")
+        if self._execution_modes is None or any(map(is_not, self._checked[0], running)):
+            self._checked = running, model_fingerprint(self._model)
             self.batch_compatibility = None
             self._execution_modes = self._check_model()
         return self._execution_modes
+
+    def _replaces(self, *names: str) -> bool:
+        """Returns whether one of these methods of ours was overridden in a subclass or patched.
+
+        A patch is an assignment to the class (`HFLM._model_call = …`) or to this object.
+        """
+        return bool(replaced_methods(self, {name: OUR_METHODS[name] for name in names}))
 
     @contextmanager
     def _evaluation_call(self, requests: list[Instance]) -> Iterator[None]:
@@ -156,13 +186,14 @@ class HFLM(LoopSupport):
 
         Sets `_network` to the network to run them with, or to None if the model cannot be split
         into trunk and output head. Logs a warning if prefix sharing is on but not exact.
-        Encoder-decoder models and classes that replace `_model_call` are not checked and get no
-        fast mode.
+        Encoder-decoder models, and models whose `_model_call` is replaced, are not checked and get
+        no fast mode.
         """
         if self.backend != "causal":
             return ExecutionModes(reason="encoder-decoder models encode each context once anyway")
-        if type(self)._model_call is not HuggingFaceModel._model_call:
-            return ExecutionModes(reason="the class replaces _model_call")
+        if self._replaces("_model_call"):
+            return ExecutionModes(reason="_model_call is replaced")
+        self._require_model("_model_call")
         try:
             network = Network(self._model, self.softmax_dtype, self.autocast)
         except (AttributeError, TypeError) as error:
@@ -176,7 +207,7 @@ class HFLM(LoopSupport):
         found, self._network = check_execution_modes(
             network,
             self._model_call,
-            self._device,
+            self._torch_device,
             self.mixed_precision_dtype or dtype_of(self._model),
             self.vocabulary,
             self.max_length,
@@ -197,11 +228,22 @@ class HFLM(LoopSupport):
         """The number of tokens in the model's vocabulary.
 
         It is `vocab_size` of the configuration, else the number of embeddings, else the length of
-        the tokenizer.
+        the tokenizer, else `vocab_size` of this object. Raises `ModelError` if none is known.
         """
-        config = text_config(self._config)
+        config = text_config(self.config)
         stated = config.get if isinstance(config, Mapping) else partial(getattr, config)
-        return int(stated("vocab_size", None) or embedding_rows(self._model) or len(self.tokenizer))
+        known = stated("vocab_size", None) or embedding_rows(self._model)
+        if not known and hasattr(type(self.tokenizer), "__len__"):
+            known = len(self.tokenizer)
+        known = known or getattr(self, "vocab_size", None)
+        if known:
+            return int(known)
+        if self._replaces("_model_call"):
+            return UNKNOWN_VOCABULARY
+        raise ModelError(
+            f"the number of tokens in the vocabulary of {type(self).__name__} is not known. Set "
+            "self.vocab_size in its constructor."
+        )
 
     @property
     def max_requests(self) -> int | None:
@@ -227,9 +269,8 @@ class HFLM(LoopSupport):
 
         It is a `PlainScorer`, or an `EncoderDecoderScorer` for encoder-decoder models.
         """
-        overridden = type(self)._model_call is not HuggingFaceModel._model_call
         if self.backend != "causal":
-            call = self._model_call if overridden else None
+            call = self._model_call if self._replaces("_model_call") else None
             return EncoderDecoderScorer(
                 self._model, *self._limits(), self.softmax_dtype, call, self.autocast
             )
@@ -242,7 +283,7 @@ class HFLM(LoopSupport):
 
     def _limits(self) -> tuple[torch.device, TokenBudget, int, int | None]:
         """Returns the device, token budget, vocabulary size and maximum requests per batch."""
-        return self._device, self.budget, self.vocabulary, self.max_requests
+        return self._torch_device, self.budget, self.vocabulary, self.max_requests
 
     # -- scoring ---------------------------------------------------------------------------------
 
@@ -256,11 +297,7 @@ class HFLM(LoopSupport):
         NaN. `disable_tqdm` hides the progress bar.
         """
         self._reject_thinking(requests)
-        if (
-            type(self).tok_encode is not HuggingFaceModel.tok_encode
-            or type(self)._encode_pair is not TemplateLM._encode_pair
-            or type(self)._loglikelihood_tokens is not HFLM._loglikelihood_tokens
-        ):
+        if self._replaces("tok_encode", "_encode_pair", "_loglikelihood_tokens"):
             return self._loglikelihood_through_overrides(requests, disable_tqdm)
         scores: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         quiet = disable_tqdm or self.rank != 0
@@ -317,7 +354,7 @@ class HFLM(LoopSupport):
     def _loglikelihood_through_overrides(
         self, requests: list[Instance], disable_tqdm: bool
     ) -> list[tuple[float, bool]]:
-        """Returns what `loglikelihood` returns, through methods that a subclass may have replaced.
+        """Returns what `loglikelihood` returns, through methods that were replaced.
 
         These are `tok_encode`, `_encode_pair` and `_loglikelihood_tokens`. Raises `ModelError` if a
         continuation has no tokens or its score is NaN.
@@ -372,10 +409,10 @@ class HFLM(LoopSupport):
         progress bar.
         """
         texts = [request.args[0] for request in requests]
-        if type(self).tok_encode is HuggingFaceModel.tok_encode:
-            codes = self.text_encoder.encode_all(texts)
-        else:
+        if self._replaces("tok_encode"):
             codes = {text: self.tok_encode(text) for text in texts}
+        else:
+            codes = self.text_encoder.encode_all(texts)
         windows: list[Window] = []
         owner: list[int] = []
         for i, text in enumerate(texts):
@@ -403,9 +440,9 @@ class HFLM(LoopSupport):
         """Yields the index and the score, `(log-probability, is_greedy)`, of each window.
 
         The windows are parts of long texts, as context and continuation tokens. Uses
-        `_loglikelihood_tokens` if a subclass has replaced it.
+        `_loglikelihood_tokens` if it was replaced.
         """
-        if type(self)._loglikelihood_tokens is HFLM._loglikelihood_tokens:
+        if not self._replaces("_loglikelihood_tokens"):
             return self._score_portions([enumerate(windows)])
         encoded: list[Encoded] = [(None, *window) for window in windows]
         return enumerate(self._loglikelihood_tokens(encoded, disable_tqdm=True))
@@ -443,7 +480,7 @@ class HFLM(LoopSupport):
             special_tokens=special_tokens(self.tokenizer),
             think_end_token=self.think_end_token,
             defaults=getattr(self.model, "generation_config", None),
-            device=self.device,
+            device=self._torch_device,
         )
         transformers = TransformersLoop(
             generate=self._model_generate,
@@ -464,12 +501,12 @@ class HFLM(LoopSupport):
         """Returns the tokens of each distinct context, by its text.
 
         A context without tokens gets `[prefix_token_id]`. Uses `tok_batch_encode` or `tok_encode`
-        if a subclass has replaced one of them.
+        if one of them was replaced.
         """
-        if type(self).tok_batch_encode is not HuggingFaceModel.tok_batch_encode:
+        if self._replaces("tok_batch_encode"):
             rows = ((text, self.tok_batch_encode([text])) for text in dict.fromkeys(texts))
             codes = {text: ids[0][mask[0].bool()].tolist() for text, (ids, mask) in rows}
-        elif type(self).tok_encode is not HuggingFaceModel.tok_encode:
+        elif self._replaces("tok_encode"):
             codes = {text: self.tok_encode(text) for text in dict.fromkeys(texts)}
         else:
             codes = self.text_encoder.encode_all(texts)
@@ -479,9 +516,9 @@ class HFLM(LoopSupport):
         """Returns the built-in generation loop, or None if transformers must generate.
 
         That is so for encoder-decoder models, if prefix sharing is off or not exact on this model,
-        and if the model has a `generate` or the class a `_model_generate` of its own.
+        if the model has a `generate` of its own, and if `_model_generate` is replaced.
         """
-        replaced = type(self)._model_generate is not HuggingFaceModel._model_generate
+        replaced = self._replaces("_model_generate")
         if self.backend != "causal" or replaced or has_custom_generate(self.model):
             return None
         modes = self.execution_modes
@@ -500,7 +537,7 @@ class HFLM(LoopSupport):
         if self.max_requests is not None:
             return self.max_requests
         config = text_config(self.config)
-        return max_answers_in_memory(config, self.device, dtype_of(self.model), length)
+        return max_answers_in_memory(config, self._torch_device, dtype_of(self.model), length)
 
     def _sampling_seed(self) -> int:
         """Returns the seed for sampled answers: the model's `seed`, else that of the run.
@@ -521,12 +558,14 @@ class HFLM(LoopSupport):
         """
         if self.max_requests == 1:
             return "any"
-        if self.batch_compatibility is None:
+        generate = method_of(self, "_model_generate")
+        if self.batch_compatibility is None or self._compatibility_of_method is not generate:
+            self._compatibility_of_method = generate
             self.batch_compatibility = find_compatibility(
                 self._continue_batch,
                 prompts[0].tokens,
                 prompts[-1].tokens,
-                self.device,
+                self._torch_device,
                 self.mixed_precision_dtype or dtype_of(self.model),
                 type(self.model).__name__,
             )
@@ -535,10 +574,10 @@ class HFLM(LoopSupport):
     def _continue_batch(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Returns the logits (B, S, V) of the S tokens with which the model continues the prompts.
 
-        If a subclass replaces `_model_generate`, returns the tokens (B, S) that it generates.
+        If `_model_generate` is replaced, returns the tokens (B, S) that it generates.
         `tokens` and `mask` are the prompts (B, T), padded on the left.
         """
-        if type(self)._model_generate is not HuggingFaceModel._model_generate:
+        if self._replaces("_model_generate"):
             return next_tokens(self._model_generate, tokens, mask)
         with self.autocast():
             return next_scores(self.model, self.tokenizer.pad_token_id, tokens, mask)
@@ -548,14 +587,40 @@ class HFLM(LoopSupport):
 
         Only the tasks of `requests` are considered.
         """
-        for task in dict.fromkeys(task_of(request) for request in requests):
-            if count := self.run_context.usage.truncated[task] - before[task]:
-                cut = "beginning" if self.truncation_side == "left" else "end of the context"
-                logger.warning(
-                    "Task %s: %d requests are longer than max_length (%d tokens) and were "
-                    "truncated: the %s was cut off.",
-                    task,
-                    count,
-                    self.max_length,
-                    cut,
-                )
+        cut = "beginning" if self.truncation_side == "left" else "end of the context"
+        truncated = self.run_context.usage.truncated
+        warn_truncated(map(task_of, requests), truncated, before, self.max_length, cut)
+
+
+#: Methods that subclasses override and that patches replace, on the class or on an object. Where
+#: one of them is not this version of ours, it is called, and faster code that does not is not used.
+OUR_METHODS = {
+    **methods_of(
+        HFLM,
+        (
+            "_loglikelihood_tokens",
+            "_model_call",
+            "_model_generate",
+            "tok_batch_encode",
+            "tok_decode",
+            "tok_encode",
+        ),
+    ),
+    "_encode_pair": ENCODE_PAIR,
+}
+
+
+def missing_model_error(arguments: Mapping[str, Any]) -> EvalError:
+    """Returns the error for an `HFLM` without a model; it is also a `TypeError`.
+
+    `arguments` are those that were given.
+    """
+    close = nearest("pretrained", arguments, 1)
+    meant = f" You passed {close[0]!r}; did you mean 'pretrained'?" if close else ""
+    return as_original_type(
+        ConfigError(
+            f"the model 'hf' requires pretrained: pass --model_args pretrained=….{meant} It is the "
+            "name, the folder or the object of a model."
+        ),
+        TypeError(),
+    )

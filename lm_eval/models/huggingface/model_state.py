@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
-from transformers import GenerationMixin
 
 
 def model_fingerprint(model: Any) -> Hashable:
@@ -55,6 +54,8 @@ def eval_mode(model: Any) -> Iterator[None]:
 
 def has_custom_generate(model: Any) -> bool:
     """Returns whether the model has a `generate` other than that of transformers."""
+    from transformers import GenerationMixin  # the other functions work without transformers
+
     inner = getattr(model, "_orig_mod", model)  # the model inside `torch.compile`
     if hasattr(inner, "get_base_model"):  # the model inside PEFT adapters
         inner = inner.get_base_model()

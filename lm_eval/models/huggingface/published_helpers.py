@@ -20,7 +20,7 @@ class LoopSupport(HuggingFaceModel):
     @cached_property
     def budget(self) -> TokenBudget:
         """The limits on what one forward pass computes."""
-        return TokenBudget(self._device)
+        return TokenBudget(self._torch_device)
 
     def _select_cont_toks(
         self, logits: Tensor, contlen: int | None = None, inplen: int | None = None
@@ -51,7 +51,7 @@ class LoopSupport(HuggingFaceModel):
         if requests:
             _, context, continuation = requests[pos]
             length = max(1, min(length, len(context) + len(continuation) - 1))
-        scores = 4 * int(getattr(self._config, "vocab_size", 1 << 15))
+        scores = 4 * int(getattr(self.config, "vocab_size", 1 << 15))
         tokens = min(self.budget.tokens, 8 * self.budget.logit_bytes // scores)
         return max(1, tokens // length)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,9 +23,11 @@ from lm_eval.models.conventions import (
     rolling_windows,
     sampling_seed,
     task_of,
+    warn_truncated,
 )
 from lm_eval.models.planned.ahead import computed_ahead
 from lm_eval.models.planned.jobs import GenerationJob, Prompt, Sampling, Window, groups
+from lm_eval.models.planned.repeats import RepeatOrder, seed_of_prompt
 from lm_eval.models.planned.tokenizers import TokenCoder
 from lm_eval.models.tokenizer import apply_chat_template
 
@@ -85,6 +87,14 @@ class PlannedLM(TemplateLM):
     @abc.abstractmethod
     def max_length(self) -> int:
         """The maximum number of tokens of a prompt, after which one token can be generated."""
+
+    @property
+    def max_scored_length(self) -> int:
+        """The maximum number of tokens of a context and the continuation that is scored after it.
+
+        It is `max_length` for servers and engines, which read all of them.
+        """
+        return self.max_length
 
     @abc.abstractmethod
     def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
@@ -231,11 +241,13 @@ class PlannedLM(TemplateLM):
         **kwargs: Any,
     ) -> list[Any]:
         windows = []
+        before = Counter(self.run_context.usage.truncated)
         for number, (arguments, context, continuation) in enumerate(requests):
             window, cut = self._window(arguments, context, continuation)
             windows.append(window)
             if cut and tasks:
                 self.run_context.usage.truncated[tasks[number]] += 1
+        warn_truncated(tasks, self.run_context.usage.truncated, before, self.max_length)
         answers: list[Any] = [(0.0, True)] * len(requests)
 
         def finished(results: Sequence[tuple[int, Any]]) -> None:
@@ -253,7 +265,7 @@ class PlannedLM(TemplateLM):
     ) -> tuple[Window, bool]:
         """Returns what is asked to score a continuation, and whether its context had to be cut."""
         whole = context + continuation
-        tokens = whole[-self.max_length :]
+        tokens = whole[-self.max_scored_length :]
         cut = len(whole) - len(tokens)
         start = max(1, len(context) - cut)
         text, boundary = None, 0
@@ -294,7 +306,7 @@ class PlannedLM(TemplateLM):
         owner: list[int] = []
         for number, tokens in enumerate(self._encode(texts)):
             # One token less than a prompt may have, since the prefix token is added.
-            cut = rolling_windows(tokens, self.prefix_token_id, self.max_length - 1)
+            cut = rolling_windows(tokens, self.prefix_token_id, self.max_scored_length - 1)
             whole = len(cut) == 1
             windows += [
                 Window([*c, *rest], len(c), texts[number] if whole else None) for c, rest in cut
@@ -353,6 +365,7 @@ class PlannedLM(TemplateLM):
             )
 
         usage = self.run_context.usage
+        before = Counter(usage.truncated)
         with progress(
             len(requests),
             "Generating answers",
@@ -360,6 +373,7 @@ class PlannedLM(TemplateLM):
             tokens=lambda: usage.tokens_generated,
         ) as bar:
             self._generate_answers(jobs, finished, bar)
+        warn_truncated(map(task_of, requests), usage.truncated, before, self.max_length)
         self._warn_of_empty(requests, answers)
         return answers
 
@@ -378,15 +392,14 @@ class PlannedLM(TemplateLM):
             if (key := repr(settings)) not in samplings:
                 samplings[key] = self._read_sampling(settings)
 
-        def tokenize(portion: Sequence[list[int]]) -> Sequence[list[int] | None]:
-            return self._prompt_tokens([requests[numbers[0]] for numbers in portion])
+        def tokenize(portion: Sequence[list[int]]) -> Sequence[Prompt]:
+            return self._prompts([requests[numbers[0]] for numbers in portion])
 
         def jobs() -> Iterator[GenerationJob]:
             # The first requests are sent while the prompts of the others are tokenized.
-            for portion, tokens in computed_ahead(tokenize, groups(prompts, TOKENIZED_AT_ONCE)):
-                for numbers, prompt_tokens in zip(portion, tokens, strict=True):
+            for portion, found in computed_ahead(tokenize, groups(prompts, TOKENIZED_AT_ONCE)):
+                for numbers, prompt in zip(portion, found, strict=True):
                     request = requests[numbers[0]]
-                    prompt = self._prompt(request, prompt_tokens)
                     yield from self._repeats(
                         request, numbers, prompt, samplings[repr(request.args[1])]
                     )
@@ -424,6 +437,11 @@ class PlannedLM(TemplateLM):
         for seed, number in enumerate(numbers, first):
             yield GenerationJob((number,), prompt, replace(sampling, seed=seed))
 
+    def _prompts(self, requests: Sequence[Instance]) -> list[Prompt]:
+        """Returns the prompt of each request, cut to what fits."""
+        tokens = self._prompt_tokens(requests)
+        return [self._prompt(one, found) for one, found in zip(requests, tokens, strict=True)]
+
     def _prompt_tokens(self, requests: Sequence[Instance]) -> Sequence[list[int] | None]:
         """Returns the tokens of each prompt, cut to what fits; None if prompts are sent as text."""
         if not self.takes_tokens:
@@ -434,12 +452,16 @@ class PlannedLM(TemplateLM):
             self._encode_prompts([str(request.args[0]) for request in requests]),
             strict=True,
         ):
-            read = read_generation(request.args[1], self._max_gen_toks)
-            room = max_context_tokens(read, self.max_length, request)
+            room = self._room(request)
             if len(tokens) > room:
                 self.run_context.usage.truncated[task_of(request)] += 1
             found.append(keep_end(tokens, room) or self._empty_prompt)
         return found
+
+    def _room(self, request: Instance) -> int:
+        """Returns how many tokens the prompt of a request may have, so that the answer fits."""
+        read = read_generation(request.args[1], self._max_gen_toks)
+        return max_context_tokens(read, self.max_length, request)
 
     def _encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the tokens of prompts to answer."""
@@ -514,40 +536,3 @@ class PlannedLM(TemplateLM):
             "max_gen_toks": self.max_gen_toks,
             "eos_string": self._eos_string,
         }
-
-
-class RepeatOrder:
-    """Holds answers back until those of earlier repeats of the same request are there.
-
-    Answers are stored in the order in which they are reported. A run that continues after a crash
-    takes the repeats without a stored answer for the last ones, and must not use the seed of a
-    stored answer again (`count_stored_repeats`).
-    """
-
-    def __init__(self, requests: Sequence[Instance]) -> None:
-        """Takes all requests; the repeats of a request are the same object."""
-        self._requests = requests
-        self._answered: set[int] = set()
-        self._left: dict[int, list[int]] = {}  # by request; the first repeat is the last item
-        for number in range(len(requests) - 1, -1, -1):
-            self._left.setdefault(id(requests[number]), []).append(number)
-
-    def add(self, numbers: Sequence[int]) -> list[int]:
-        """Takes the positions of new answers; returns those to report now, in order."""
-        self._answered.update(numbers)
-        ready = []
-        for request in dict.fromkeys(id(self._requests[number]) for number in numbers):
-            left = self._left[request]
-            while left and left[-1] in self._answered:
-                ready.append(left.pop())
-        return sorted(ready)
-
-
-def seed_of_prompt(seed: int, text: str) -> int:
-    """Returns the seed of the first answer to a prompt; those of its repeats follow.
-
-    With the same seed for all prompts, their random numbers would be the same too, and errors of
-    sampling would not average out over documents.
-    """
-    digest = hashlib.blake2b(f"{seed} {text}".encode("utf-8", "surrogatepass"), digest_size=4)
-    return int.from_bytes(digest.digest(), "big") >> 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class Abilities:
     batch_size: int = 1
 
 
-class _Parts:
+class Parts:
     """The score of a window, in as many parts as it is asked for in."""
 
     def __init__(self, count: int) -> None:
@@ -96,7 +97,7 @@ class ScorePlan:
         self._same: dict[tuple[Tokens, int], list[int]] = {}
         for number, window in enumerate(windows):
             self._same.setdefault((tuple(window.tokens), window.start), []).append(number)
-        self._parts: dict[int, _Parts] = {}
+        self._parts: dict[int, Parts] = {}
         self._whole: list[int] = []
         self._next: dict[Tokens, dict[int, list[tuple[int, int]]]] = {}
         for (tokens, start), numbers in sorted(self._same.items()):
@@ -106,16 +107,19 @@ class ScorePlan:
         """Decides how a window is asked for: as a whole, or by its next tokens."""
         length, abilities = len(tokens) - start, self._abilities
         if abilities.whole and not (abilities.next_tokens and length == 1):
-            self._parts[number] = _Parts(1)
+            self._parts[number] = Parts(1)
             self._whole.append(number)
             return
-        self._parts[number] = _Parts(length)
+        self._parts[number] = Parts(length)
         for place in range(length):
             wanted = self._next.setdefault(tokens[: start + place], {})
             wanted.setdefault(tokens[start + place], []).append((number, place))
 
     def jobs(self) -> Iterator[Job]:
         """Yields the requests to send."""
+        if self._abilities.batch_size == 1:
+            yield from self._single_jobs()
+            return
         for some in groups(self._whole, self._abilities.batch_size):
             yield WholeJob(tuple(some))
         alike: dict[Tokens, list[Tokens]] = {}
@@ -125,6 +129,17 @@ class ScorePlan:
         for candidates, contexts in alike.items():
             for part in groups(contexts, self._abilities.batch_size):
                 yield NextJob(tuple(part), candidates)
+
+    def _single_jobs(self) -> Iterator[Job]:
+        """Yields requests with one prompt each, all in the order of their tokens."""
+        whole = ((tuple(self.windows[n].tokens), WholeJob((n,))) for n in self._whole)
+        following = (
+            (context, NextJob((context,), tuple(tokens)))
+            for context in sorted(self._next)
+            for tokens in groups(sorted(self._next[context]), self._abilities.max_next_tokens)
+        )
+        jobs: Iterator[tuple[Tokens, Job]] = heapq.merge(whole, following, key=lambda item: item[0])
+        return (job for _, job in jobs)
 
     def split(self, job: Job) -> Iterable[Job]:
         """Returns the same request as several, one per prompt."""

@@ -1,4 +1,4 @@
-"""Converts between text and token ids with transformers or tokenizers."""
+"""Converts between text and token ids with transformers, tokenizers or tiktoken."""
 
 from __future__ import annotations
 
@@ -110,6 +110,26 @@ class PlainTokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.object.decode(list(tokens), skip_special_tokens=False))
+
+
+class TiktokenTokenizer:
+    """OpenAI's tokenizer for a model, from the package tiktoken."""
+
+    bos_id: int | None = None
+
+    def __init__(self, name: str) -> None:
+        import tiktoken
+
+        self.name = name
+        self.object = tiktoken.encoding_for_model(name)
+        self.eos_id: int | None = int(self.object.eot_token)
+        self.eos_text: str | None = str(self.object.decode([self.eos_id]))
+
+    def encode(self, texts: Sequence[str], special: bool | None = None) -> list[list[int]]:
+        return [list(ids) for ids in self.object.encode_batch(list(texts), disallowed_special=())]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return str(self.object.decode(list(tokens)))
 
 
 def load_tokenizer(name: str, **settings: Any) -> TokenCoder:

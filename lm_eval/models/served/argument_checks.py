@@ -12,7 +12,7 @@ from typing import Any
 
 from lm_eval.errors import ConfigError, suggestion
 from lm_eval.models import MODEL_MAPPING
-from lm_eval.models.served.model import ServedLM
+from lm_eval.models.served.base import ServedBase
 
 #: Settings of a run that are passed to every class with `**kwargs`, and have no effect on a server.
 WITHOUT_EFFECT = {"device", "max_batch_size"}
@@ -32,7 +32,7 @@ def check_arguments(model_class: type, name: str, arguments: Mapping[str, Any]) 
     constructors = [
         vars(base)["__init__"]
         for base in model_class.__mro__
-        if "__init__" in vars(base) and issubclass(base, ServedLM)
+        if "__init__" in vars(base) and issubclass(base, ServedBase)
     ]
     known = dict.fromkeys(
         p.name
@@ -48,7 +48,7 @@ def check_arguments(model_class: type, name: str, arguments: Mapping[str, Any]) 
             )
 
 
-def check_key(model_class: type[ServedLM], arguments: Mapping[str, Any]) -> None:
+def check_key(model_class: type[ServedBase], arguments: Mapping[str, Any]) -> None:
     """Raises `ConfigError` if the key that a server needs is missing; names its variable."""
     named = arguments.get("api_key_env")
     variable = named or model_class.key_variable

@@ -38,7 +38,7 @@ DIALECTS: dict[str, type[Dialect]] = {
 }
 
 #: Certificates of another format are not used.
-FORMAT = 2
+FORMAT = 3
 #: Seconds after which a remembered certificate is made anew.
 MAX_AGE = 7 * 24 * 3600.0
 #: How much the log-likelihood of a text may differ from one request to the next, times the square
@@ -68,6 +68,8 @@ class Certificate:
             and ask for several answers (`samples`); None if it was not tried.
         stop, seed: whether stop strings end an answer, and whether a seed repeats a sampled answer;
             None if the trial did not tell.
+        sampling: whether a temperature has an effect: "yes"; "no" if the answers are always greedy,
+            "perhaps not" if there is little evidence for that; "unknown" if it was not tried.
         tokenizer: whether our tokenizer agrees with the server's: "agrees", or why it does not;
             "unknown" if it could not be compared.
         context_length: in tokens; None if the server does not tell.
@@ -91,6 +93,7 @@ class Certificate:
     samples: bool | None = None
     stop: bool | None = None
     seed: bool | None = None
+    sampling: str = "unknown"
     tokenizer: str = "unknown"
     context_length: int | None = None
     reasoning: str | None = None
@@ -109,6 +112,11 @@ class Certificate:
             "next_tokens": self.next_tokens,
         }
         return DIALECTS[self.dialect](model, **{**features, **self.settings})
+
+    @property
+    def may_be_greedy(self) -> bool:
+        """Whether the server answers greedily, or perhaps does, whatever the temperature."""
+        return self.sampling in ("no", "perhaps not")
 
     @property
     def can_score(self) -> bool:

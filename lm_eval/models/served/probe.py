@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from lm_eval.api.instance import Completion, Failure
 from lm_eval.errors import ModelError
-from lm_eval.models.planned.jobs import Prompt, Sampling, Window
+from lm_eval.models.planned.jobs import Prompt, Window
 from lm_eval.models.planned.tokenizers import TokenCoder
 from lm_eval.models.served.certificate import (
     CHAT_KINDS,
@@ -22,6 +22,7 @@ from lm_eval.models.served.dialects.base import Dialect
 from lm_eval.models.served.dialects.echo_text import echoed_prompt
 from lm_eval.models.served.endpoint import Endpoint
 from lm_eval.models.served.probe_client import TRIAL_TOKENS, ProbeClient, greedy_settings
+from lm_eval.models.served.sampling_check import check_sampling
 from lm_eval.models.served.score_check import (
     PREFIX,
     REST,
@@ -179,18 +180,13 @@ class Probe:
     def _try_settings(
         self, base: Certificate, dialect: Dialect, prompt: Prompt, first: Completion
     ) -> Certificate:
-        """Finds out whether stop strings, seeds and several samples work."""
-        sampled = Sampling(max_tokens=TRIAL_TOKENS, temperature=1.0, seed=7)
-        pair = self._client.generate(dialect, prompt, replace(sampled, samples=2))
-        seeded = [self._client.generate(dialect, prompt, sampled) for _ in range(2)]
-        texts = [None if isinstance(one, Failure) else one[0].text for one in seeded]
-        seed: bool | None = texts[0] is not None and texts[0] == texts[1]
-        if seed and first.text.startswith(str(texts[0])):
-            seed = None  # perhaps the server does not sample at all
+        """Finds out whether stop strings, sampling, seeds and several samples work."""
+        trial = check_sampling(self._client, dialect)
         return replace(
             base,
-            samples=not isinstance(pair, Failure) and not _are_copies(pair, first),
-            seed=seed,
+            samples=trial.samples,
+            seed=trial.seed,
+            sampling=trial.sampling,
             stop=self._try_stop(dialect, prompt, first),
         )
 
@@ -302,12 +298,6 @@ def _with_refused(base: Certificate, dialect: Dialect) -> Certificate:
     """Returns a certificate with the parameters that the server has refused so far."""
     refused = dialect.parameters.refused
     return replace(base, settings={**base.settings, "refused": refused}) if refused else base
-
-
-def _are_copies(answers: Sequence[Completion], greedy: Completion) -> bool:
-    """Returns whether several sampled answers are copies of one, though sampling had an effect."""
-    first = answers[0].text
-    return all(one.text == first for one in answers) and not greedy.text.startswith(first)
 
 
 def _reasoning_field(reply: Any) -> str:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from lm_eval.api.instance import Completion, Failure
-from lm_eval.errors import ModelError
+from lm_eval.errors import EvalError, ModelError
 from lm_eval.models.planned.jobs import Prompt, Sampling, Score, Window
-from lm_eval.models.served.client import UNUSABLE, Client, Exchange, RefusedError
+from lm_eval.models.served.client import Client
 from lm_eval.models.served.dialects.base import Dialect
 from lm_eval.models.served.endpoint import Endpoint
+from lm_eval.models.served.exchange import UNUSABLE, Exchange, RefusedError
 from lm_eval.models.served.retry import parsed_body
 from lm_eval.models.served.transport import (
     BrokenReplyError,
@@ -135,6 +136,8 @@ class ProbeClient:
             self.last_reply = reply
             try:
                 return exchange.read(reply)
+            except EvalError:
+                raise
             except UNUSABLE as error:
                 raise RefusedError(str(error) or type(error).__name__) from error
 

@@ -2,39 +2,26 @@
 
 Third-party subclasses of `TemplateAPI` and `LocalCompletionsAPI` override `_create_payload`,
 `parse_generations` and other methods. `PublishedDialect` calls these methods in place of a dialect
-of ours. `HookDialect` and `HookTransport` do the same for classes that send requests themselves, by
-overriding `model_call` or `amodel_call`.
+of ours. For classes that send requests themselves, see `hook_calls.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
-import itertools
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Protocol
 
 from lm_eval.api.instance import Completion
-from lm_eval.errors import EvalError
 from lm_eval.models.planned.jobs import Prompt, Sampling, Score, Window
-from lm_eval.models.served.client import BadReplyError
 from lm_eval.models.served.dialects.base import Dialect
-from lm_eval.models.served.transport import (
-    BrokenReplyError,
-    HttpSettings,
-    HttpTransport,
-    Reply,
-    TimedOutError,
-    UnreachableError,
-)
+from lm_eval.models.served.exchange import BadReplyError
+from lm_eval.models.served.hook_errors import HookGuard, accepted
+from lm_eval.models.served.redaction import Redaction, credentials
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +35,7 @@ OUR_MODULES = frozenset(
         "litellm_llms",
         "openai_completions",
         "sglang_generate_API",
+        "served.base",
         "served.model",
         "served.published_attributes",
     )
@@ -79,14 +67,6 @@ def is_overridden(owner: object, name: str) -> bool:
     return getattr(found, "__globals__", {}).get("__name__") not in OUR_MODULES
 
 
-def accepted(function: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those keyword arguments that a function accepts; all if it takes `**kwargs`."""
-    parameters = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return dict(keywords)
-    return {name: value for name, value in keywords.items() if name in parameters}
-
-
 @dataclass(frozen=True)
 class PublishedPrompt(Prompt):
     """A prompt in the form that the hooks take.
@@ -116,6 +96,7 @@ class PublishedModel(Protocol):
 
     model: str
     base_url: str
+    auth_token: str | None
     _batch_size: int
 
     @property
@@ -146,8 +127,8 @@ class PublishedModel(Protocol):
 class PublishedDialect(Dialect):
     """Builds bodies with `_create_payload`, and reads replies with `parse_generations` and so on.
 
-    The model decides about stop strings, parameters and the form of answers. An error while a reply
-    is read makes the client send the request again, as for a reply that our dialects cannot read.
+    The model decides about stop strings, parameters and the form of answers. What an error in these
+    methods means is decided by `guard`.
     """
 
     name = "hooks of the model class"
@@ -160,12 +141,18 @@ class PublishedDialect(Dialect):
         super().__init__(lm.model, accepts_lists=lm._batch_size > 1)
         self.is_chat = lm.dialect_is_chat
         self._lm = lm
+        self.guard = HookGuard(lm, self._hide)
         self._warned = False
+
+    def _hide(self, text: str) -> str:
+        """Returns a message without the keys of the model."""
+        secrets = [str(self._lm.auth_token or ""), *credentials(self._lm.header)]
+        return Redaction(secrets).text(text)
 
     def generate_payload(self, prompts: Sequence[Prompt], sampling: Sampling) -> dict[str, Any]:
         gen_kwargs = sampling.gen_kwargs if isinstance(sampling, PublishedSampling) else {}
         seed = self._lm._seed if sampling.seed is None else sampling.seed
-        return self._payload(_messages(prompts), True, gen_kwargs, seed)
+        return self._payload(messages_of(prompts), True, gen_kwargs, seed)
 
     def score_payload(self, windows: Sequence[Window]) -> dict[str, Any]:
         return self._payload([list(w.tokens) for w in windows], False, None, self._lm._seed)
@@ -179,20 +166,23 @@ class PublishedDialect(Dialect):
         if (eos := self._lm.eos_string) is not None:
             keywords["eos"] = eos
         create = self._lm._create_payload
-        payload: dict[str, Any] = create(
-            self._lm.create_message(messages), **accepted(create, keywords)
-        )
+        message = self.guard.build(self._lm.create_message, messages)
+        payload: dict[str, Any] = self.guard.build(create, message, **accepted(create, keywords))
         return payload
 
     def read_generated(self, reply: Any, prompts: int, samples: int) -> list[list[Completion]]:
-        return [[answer] for answer in self._answers(self._parsed_generations(reply), prompts)]
+        return [[answer] for answer in self._without_nulls(self._generations(reply, prompts))]
 
-    def _parsed_generations(self, reply: Any) -> Any:
-        return _read(self._lm.parse_generations, outputs=reply)
+    def _generations(self, reply: Any, count: int) -> list[Any]:
+        """Returns `count` answers; raises if some are missing."""
+        parse = self._lm.parse_generations
+        answers: list[Any] = self.guard.read(
+            parse, partial(listed_answers, count=count), outputs=reply
+        )
+        return answers
 
-    def _answers(self, found: Any, count: int) -> list[Any]:
-        """Returns `count` answers, with the placeholder for a null; raises if some are missing."""
-        answers = _listed(found, count)
+    def _without_nulls(self, answers: list[Any]) -> list[Any]:
+        """Returns answers with the placeholder for a null."""
         if any(answer is None for answer in answers) and not self._warned:
             self._warned = True
             logger.warning(
@@ -205,233 +195,34 @@ class PublishedDialect(Dialect):
         return [NONE_ANSWER if answer is None else answer for answer in answers]
 
     def read_score(self, reply: Any, windows: Sequence[Window]) -> list[Score]:
-        return _scores(self._parsed_logprobs(reply, windows), len(windows))
-
-    def _parsed_logprobs(self, reply: Any, windows: Sequence[Window]) -> Any:
         tokens, starts = [list(w.tokens) for w in windows], [w.start for w in windows]
-        return _read(self._lm.parse_logprobs, outputs=reply, tokens=tokens, ctxlens=starts)
+        found: list[Score] = self.guard.read(
+            self._lm.parse_logprobs,
+            partial(read_scores, count=len(windows)),
+            outputs=reply,
+            tokens=tokens,
+            ctxlens=starts,
+        )
+        return found
 
 
-def _messages(prompts: Sequence[Prompt]) -> list[Any]:
+def messages_of(prompts: Sequence[Prompt]) -> list[Any]:
     return [p.message if isinstance(p, PublishedPrompt) else p.text for p in prompts]
 
 
-def _read(parse: Callable[..., Any], **keywords: Any) -> Any:
-    """Returns what a hook reads from a reply; raises `BadReplyError` if the hook fails."""
-    try:
-        return parse(**accepted(parse, keywords))
-    except (EvalError, NotImplementedError):
-        raise
-    except Exception as error:  # third-party code
-        name = getattr(parse, "__name__", "the model class")
-        raise BadReplyError(f"{name} failed: {type(error).__name__}: {error}") from error
+def listed_answers(found: Any, count: int) -> list[Any]:
+    """Returns the first `count` items of what a hook returned.
 
-
-def _listed(found: Any, count: int) -> list[Any]:
-    """Returns the first `count` items; raises `BadReplyError` if there are fewer."""
+    Raises `BadReplyError` if there are fewer, and `TypeError` if it is not a list.
+    """
     if not isinstance(found, Iterable) or isinstance(found, (str, Mapping)):
-        raise BadReplyError(f"{type(found).__name__} instead of a list of answers")
+        raise TypeError(f"it returned {type(found).__name__} instead of a list of answers")
     answers = list(found)
     if len(answers) < count:
         raise BadReplyError(f"{len(answers)} answers instead of {count}")
     return answers[:count]
 
 
-def _scores(found: Any, count: int) -> list[Score]:
-    try:
-        return [(float(score), bool(greedy)) for score, greedy in _listed(found, count)]
-    except (TypeError, ValueError) as error:
-        raise BadReplyError(f"a log-likelihood is not a pair: {error}") from error
-
-
-# -- classes that send requests themselves ------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class HookCall:
-    """The arguments of one call of `model_call` or `amodel_call`."""
-
-    messages: list[Any]
-    generate: bool
-    gen_kwargs: Mapping[str, Any] | None
-    cache_keys: list[Any]
-    ctxlens: list[int | None]
-
-
-class HookDialect(PublishedDialect):
-    """Has an overridden `model_call` or `amodel_call` send the requests.
-
-    `model_call` returns a reply that is read as usual. `amodel_call` returns the answers.
-
-    Neither arguments nor results need to be JSON. So they are kept here, and the bodies that the
-    client sends and receives contain only the number of a call.
-    """
-
-    name = "calls of the model class"
-
-    def __init__(self, lm: PublishedModel, asynchronous: bool) -> None:
-        super().__init__(lm)
-        self.asynchronous = asynchronous
-        self._numbers = itertools.count()
-        self._calls: dict[int, HookCall] = {}
-        self._results: dict[int, Any] = {}
-
-    @property
-    def address(self) -> str:
-        """What takes the place of an address in requests and messages."""
-        return f"{type(self._lm).__name__}.{CALL_HOOKS[self.asynchronous]}"
-
-    def generate_payload(self, prompts: Sequence[Prompt], sampling: Sampling) -> dict[str, Any]:
-        gen_kwargs = sampling.gen_kwargs if isinstance(sampling, PublishedSampling) else {}
-        keys = [p.arguments if isinstance(p, PublishedPrompt) else (p.text,) for p in prompts]
-        return self._add(_messages(prompts), True, gen_kwargs, keys, [None] * len(prompts))
-
-    def score_payload(self, windows: Sequence[Window]) -> dict[str, Any]:
-        keys = [
-            None if w.text is None else (w.text[: w.boundary], w.text[w.boundary :])
-            for w in windows
-        ]
-        tokens = [list(w.tokens) for w in windows]
-        return self._add(tokens, False, None, keys, [w.start for w in windows])
-
-    def _add(
-        self,
-        messages: list[Any],
-        generate: bool,
-        gen_kwargs: Mapping[str, Any] | None,
-        cache_keys: list[Any],
-        ctxlens: list[int | None],
-    ) -> dict[str, Any]:
-        number = next(self._numbers)
-        copied = copy.deepcopy(gen_kwargs)
-        self._calls[number] = HookCall(messages, generate, copied, cache_keys, ctxlens)
-        return {"call": number}
-
-    def _parsed_generations(self, reply: Any) -> Any:
-        found = self._results.pop(reply["call"])
-        return found if self.asynchronous else super()._parsed_generations(found)
-
-    def _parsed_logprobs(self, reply: Any, windows: Sequence[Window]) -> Any:
-        found = self._results.pop(reply["call"])
-        return found if self.asynchronous else super()._parsed_logprobs(found, windows)
-
-    def make_transport(self, settings: HttpSettings) -> HookTransport:
-        """Returns the transport that makes the calls."""
-        return HookTransport(self, self._lm, settings)
-
-    async def call(self, body: bytes, session: Any, semaphore: asyncio.Semaphore, pool: Any) -> Any:
-        """Makes the call that a body contains; returns the body of the reply."""
-        number = json.loads(body)["call"]
-        call = self._calls.pop(number)
-        keywords = {
-            "messages": call.messages,
-            "generate": call.generate,
-            "gen_kwargs": call.gen_kwargs,
-        }
-        if self.asynchronous:
-            extras = {"cache_keys": call.cache_keys, "ctxlens": call.ctxlens}
-            hook = self._lm.amodel_call
-            arguments = call_arguments(hook, session, semaphore, {**keywords, **extras})
-            self._results[number] = await hook(**arguments)
-        else:
-            hook = partial(self._lm.model_call, **accepted(self._lm.model_call, keywords))
-            found = await asyncio.get_running_loop().run_in_executor(pool, hook)
-            if found is None:
-                raise BrokenReplyError("model_call returned None")
-            self._results[number] = found
-        return json.dumps({"call": number}).encode()
-
-
-def call_arguments(
-    hook: Callable[..., Any], session: Any, semaphore: asyncio.Semaphore, others: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns the arguments for `amodel_call`; without `sem` for the form that older classes have.
-
-    Older versions of the published harness passed no semaphore, so that in classes written for them
-    it would end up in `**kwargs` and from there in the body of the request.
-    """
-    parameters = inspect.signature(hook).parameters
-    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-    given = {"session": session, "sem": semaphore, **others}
-    if "sem" not in parameters and not takes_any:
-        del given["sem"]
-    return accepted(hook, given)
-
-
-class HookTransport(HttpTransport):
-    """A `Transport` that calls the hooks of a model; requests to other addresses go over HTTP.
-
-    `model_call` is called in threads, of which there are as many as requests in flight.
-    `amodel_call` is called in the event loop.
-    """
-
-    def __init__(self, dialect: HookDialect, lm: PublishedModel, settings: HttpSettings) -> None:
-        super().__init__(settings)
-        self._dialect, self._lm = dialect, lm
-
-    async def __aenter__(self) -> HookTransport:
-        await super().__aenter__()
-        # The number of requests in flight is limited by the client.
-        self._semaphore = asyncio.Semaphore(1_000_000)
-        self._pool = ThreadPoolExecutor(max(1, self._lm._concurrent), "lm_eval-model_call")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        await super().__aexit__(kind, error, traceback)
-
-    async def post(self, url: str, body: bytes, fresh: bool = False) -> Reply:
-        if url != self._dialect.address:
-            return await super().post(url, body, fresh)
-        session = self._session_for(self._lm.base_url, fresh)
-        try:
-            return Reply(200, await self._dialect.call(body, session, self._semaphore, self._pool))
-        except Exception as error:  # third-party code
-            return reply_to_error(error)
-
-
-class FreshHeadersTransport(HttpTransport):
-    """An `HttpTransport` that reads the headers of the model anew for each request.
-
-    For classes that override `header` or `api_key`: a token may expire during a run.
-    """
-
-    def __init__(self, settings: HttpSettings, lm: PublishedModel) -> None:
-        super().__init__(settings)
-        self._lm = lm
-
-    async def post(self, url: str, body: bytes, fresh: bool = False) -> Reply:
-        session = self._session_for(url, fresh)
-        return await self._send(session.post(url, data=body, headers=self._lm.header))
-
-
-def reply_to_error(error: Exception) -> Reply:
-    """Returns the reply that an error of an HTTP library stands for; raises if it stands for none.
-
-    Errors of requests, aiohttp, openai and litellm have the status of the reply. Others are raised
-    as the errors of a `Transport`: the client retries the request. Mistakes in the code and
-    refusals (`NotImplementedError`) are raised as they are, and end the run.
-    """
-    ours = (EvalError, UnreachableError, TimedOutError, BrokenReplyError)
-    if isinstance(error, (*ours, NotImplementedError, NameError, ImportError, AssertionError)):
-        raise error
-    response = getattr(error, "response", None)
-    for holder, name in ((error, "status_code"), (error, "status"), (response, "status_code")):
-        status = getattr(holder, name, None)
-        if isinstance(status, int) and 400 <= status < 600:
-            headers = getattr(error, "headers", None) or getattr(response, "headers", None) or {}
-            shown = getattr(error, "message", None) or getattr(response, "text", None) or error
-            body = {"error": {"message": str(shown), "type": type(error).__name__}}
-            return Reply(status, json.dumps(body).encode(), dict(headers))
-    names = {kind.__name__ for kind in type(error).__mro__}
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if names & {"TimeoutError", "Timeout", "APITimeoutError"}:
-        raise TimedOutError(words) from error
-    if names & {"ClientConnectorError", "ConnectionError", "APIConnectionError"}:
-        raise UnreachableError(words) from error
-    raise BrokenReplyError(words) from error
+def read_scores(found: Any, count: int) -> list[Score]:
+    """Returns the first `count` pairs; raises `TypeError` or `ValueError` if they are none."""
+    return [(float(score), bool(greedy)) for score, greedy in listed_answers(found, count)]

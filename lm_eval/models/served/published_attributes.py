@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import sampling_seed
+from lm_eval.models.planned.given_tokenizer import wrap_tokenizer
 from lm_eval.models.planned.tokenizers import TokenCoder, load_tokenizer
 from lm_eval.models.served.argument_checks import WITHOUT_EFFECT
 from lm_eval.models.served.endpoint import Endpoint
-from lm_eval.models.served.given_tokenizer import wrap_tokenizer
-from lm_eval.models.served.model import JsonChatStr, ServedLM
+from lm_eval.models.served.messages import JsonChatStr
+from lm_eval.models.served.model import ServedLM
 from lm_eval.models.served.published import (
     BATCH_HOOK,
     CALL_HOOKS,
@@ -36,7 +37,7 @@ class PublishedAttributes(ServedLM):
     Code of subclasses reads and assigns them. They depend on whether a subclass overrides hooks:
     such a model is not probed.
 
-    The arguments are those of `ServedLM`; others are ignored with a warning, because subclasses
+    The arguments are those of `ServedBase`; others are ignored with a warning, because subclasses
     pass their own to this constructor. `tokenizer_backend=None` means that there is no tokenizer.
     """
 

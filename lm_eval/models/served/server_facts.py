@@ -90,6 +90,7 @@ def identify(get: Get, model: str) -> ServerFacts:
         facts.name, facts.version = "TGI", str(info.get("version", ""))
         if info.get("model_sha"):
             facts.reported["revision"] = info["model_sha"]
+        facts.context_length = facts.context_length or info.get("max_total_tokens")
     facts.tokenizes = facts.name in _TOKENIZES
     return facts
 

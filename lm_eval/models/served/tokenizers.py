@@ -7,29 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lm_eval.errors import ConfigError, ModelError
-from lm_eval.models.planned.tokenizers import TokenCoder
-from lm_eval.models.served.client import Client, Exchange
+from lm_eval.models.planned.tokenizers import TiktokenTokenizer, TokenCoder
+from lm_eval.models.served.client import Client
 from lm_eval.models.served.dialects.base import field_of
-
-
-class TiktokenTokenizer:
-    """OpenAI's tokenizer for a model, from the package tiktoken."""
-
-    bos_id: int | None = None
-
-    def __init__(self, name: str) -> None:
-        import tiktoken
-
-        self.name = name
-        self.object = tiktoken.encoding_for_model(name)
-        self.eos_id: int | None = int(self.object.eot_token)
-        self.eos_text: str | None = str(self.object.decode([self.eos_id]))
-
-    def encode(self, texts: Sequence[str], special: bool | None = None) -> list[list[int]]:
-        return [list(ids) for ids in self.object.encode_batch(list(texts), disallowed_special=())]
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return str(self.object.decode(list(tokens)))
+from lm_eval.models.served.exchange import Exchange
 
 
 class RemoteTokenizer:

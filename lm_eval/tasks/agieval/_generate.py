@@ -36,7 +36,7 @@ WRITTEN = ("gaokao_mathcloze", "math")
 
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
-    made = {f"{name}.yaml": _member(name) for name in CHINESE + ENGLISH}
+    made = {f"{name.replace('_', '-')}.yaml": _member(name) for name in CHINESE + ENGLISH}
     nous = [name for name in ENGLISH if name not in (*WRITTEN, "gaokao_english")]
     for group, members, metric in (
         ("agieval", CHINESE + ENGLISH, "acc"),

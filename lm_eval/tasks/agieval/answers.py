@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval.tasks.hendrycks_math.answers import equivalent, last_boxed
+from lm_eval.helpers.latex_answers import is_equiv, last_boxed
 
 
 def any_of_several(doc: dict[str, Any], results: list[tuple[float, bool]]) -> dict[str, float]:
@@ -51,4 +51,4 @@ def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
     answer, gold = found_answer(results[0]), found_answer(doc["answer"])
     if answer is None or gold is None:
         return {"acc": int(answer is gold)}
-    return {"acc": int(equivalent(answer, gold))}
+    return {"acc": int(is_equiv(answer, gold))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lm_eval.tasks.hendrycks_math.answers import equivalent, last_boxed
+from lm_eval.helpers.latex_answers import is_equiv, last_boxed
 
 
 def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
@@ -20,4 +20,4 @@ def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
     elif answer.count("$") > 1:
         answer = answer[answer.index("$") + 1 : answer.rindex("$")]
     gold = next(value for column, value in doc.items() if column.lower() == "answer")
-    return {"exact_match": int(equivalent(answer, str(gold)))}
+    return {"exact_match": int(is_equiv(answer, str(gold)))}

@@ -86,7 +86,7 @@ def files() -> dict[str, str]:
             _ANNOUNCED_ANSWER
         )
     for group, style in (("bbh", "cot_fewshot"), *((f"bbh_{style}", style) for style in STYLES)):
-        made[f"{group}.yaml"] = _group(group, style)
+        made[f"{style}/_{group}.yaml"] = _group(group, style)
     return made
 
 

@@ -134,11 +134,13 @@ LANGUAGES = [
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
-        f"{code}.yaml": f"include: _belebele.yaml\ntask: belebele_{code}\ndataset_name: {code}\n"
+        f"belebele_{code}.yaml": (
+            f"include: _default_template_yaml\ntask: belebele_{code}\ndataset_name: {code}\n"
+        )
         for code in LANGUAGES
     }
     members = "".join(f"  - belebele_{code}\n" for code in LANGUAGES)
-    made["belebele.yaml"] = (
+    made["_belebele.yaml"] = (
         f"group: belebele\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "  - metric: acc_norm\nmetadata:\n  version: 0.1\n"
     )

@@ -79,11 +79,11 @@ PARADIGMS = [
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
-        f"{name}.yaml": f"include: _blimp.yaml\ntask: blimp_{name}\ndataset_name: {name}\n"
+        f"{name}.yaml": f"include: _template_yaml\ntask: blimp_{name}\ndataset_name: {name}\n"
         for name in PARADIGMS
     }
     members = "".join(f"  - blimp_{name}\n" for name in PARADIGMS)
-    made["blimp.yaml"] = (
+    made["_blimp.yaml"] = (
         f"group: blimp\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "    weight_by_size: false\nmetadata:\n  version: 2.0\n"
     )

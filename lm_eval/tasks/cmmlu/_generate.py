@@ -78,9 +78,9 @@ SUBJECTS = {
 
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
-    made = {f"{name}.yaml": _member(name, chinese) for name, chinese in SUBJECTS.items()}
+    made = {f"cmmlu_{name}.yaml": _member(name, chinese) for name, chinese in SUBJECTS.items()}
     members = "".join(f"  - cmmlu_{name}\n" for name in SUBJECTS)
-    made["cmmlu.yaml"] = (
+    made["_cmmlu.yaml"] = (
         f"group: cmmlu\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "  - metric: acc_norm\nmetadata:\n  version: 1.0\n"
     )
@@ -90,6 +90,6 @@ def files() -> dict[str, str]:
 def _member(name: str, chinese: str) -> str:
     """Returns the task file of one subject; `chinese` is its Chinese name."""
     return (
-        f"include: _cmmlu.yaml\ntask: cmmlu_{name}\ndataset_name: {name}\n"
+        f"include: _default_template_yaml\ntask: cmmlu_{name}\ndataset_name: {name}\n"
         f'description: "以下是关于{chinese}的单项选择题，请直接给出正确答案的选项。\\n\\n"\n'
     )

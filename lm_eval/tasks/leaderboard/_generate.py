@@ -55,25 +55,27 @@ MUSR = ("murder_mysteries", "object_placements", "team_allocation")
 
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
-    made = {f"bbh/{task}.yaml": _bbh(task, choices) for task, choices in CHOICES.items()}
-    made["bbh/leaderboard_bbh.yaml"] = _group("bbh", [f"bbh_{t}" for t in CHOICES], "acc_norm")
+    made = {f"bbh_mc/{task}.yaml": _bbh(task, choices) for task, choices in CHOICES.items()}
+    made["bbh_mc/_leaderboard_bbh.yaml"] = _group("bbh", [f"bbh_{t}" for t in CHOICES], "acc_norm")
     for name, config in MATH.items():
-        made[f"math/{name}.yaml"] = _member(f"math_{name}_hard", f"dataset_name: {config}", "_math")
-    made["math/leaderboard_math_hard.yaml"] = _group(
+        made[f"math/math_{name}.yaml"] = _member(f"math_{name}_hard", f"dataset_name: {config}")
+    made["math/_leaderboard_math.yaml"] = _group(
         "math_hard", [f"math_{name}_hard" for name in MATH], "exact_match"
     )
     for name in GPQA:
-        made[f"gpqa/{name}.yaml"] = _member(f"gpqa_{name}", f"dataset_name: gpqa_{name}", "_gpqa")
-    made["gpqa/leaderboard_gpqa.yaml"] = _group("gpqa", [f"gpqa_{n}" for n in GPQA], "acc_norm")
+        made[f"gpqa/gpqa_{name}_zeroshot.yaml"] = _member(
+            f"gpqa_{name}", f"dataset_name: gpqa_{name}"
+        )
+    made["gpqa/_leaderboard_gpqa.yaml"] = _group("gpqa", [f"gpqa_{n}" for n in GPQA], "acc_norm")
     for name in MUSR:
-        made[f"musr/{name}.yaml"] = _member(f"musr_{name}", f"test_split: {name}", "_musr")
-    made["musr/leaderboard_musr.yaml"] = _group("musr", [f"musr_{n}" for n in MUSR], "acc_norm")
+        made[f"musr/musr_{name}.yaml"] = _member(f"musr_{name}", f"test_split: {name}")
+    made["musr/_musr.yaml"] = _group("musr", [f"musr_{n}" for n in MUSR], "acc_norm")
     return made
 
 
-def _member(name: str, line: str, base: str) -> str:
+def _member(name: str, line: str) -> str:
     """Returns a task file that includes `base` and adds one `line`."""
-    return f"include: {base}.yaml\ntask: leaderboard_{name}\n{line}\n"
+    return f"include: _template_yaml\ntask: leaderboard_{name}\n{line}\n"
 
 
 def _group(name: str, members: list[str], metric: str) -> str:

@@ -11,7 +11,7 @@ from lm_eval.tasks.humaneval.programs import warn_programs_not_run
 _BLOCK = re.compile(r"```(?:\w+)?\n?(.*?)\n?```", re.DOTALL)
 
 
-def _first_block(answer: str) -> str:
+def first_block(answer: str) -> str:
     """Returns the code of the response's first code block, or "" if there is none.
 
     The prompt may have opened the block already, so that the response only closes it.
@@ -22,7 +22,7 @@ def _first_block(answer: str) -> str:
 
 def first_blocks(resps: Sequence[Sequence[str]], docs: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Returns the first code block of each response."""
-    return [[_first_block(answer) for answer in answers] for answers in resps]
+    return [[first_block(answer) for answer in answers] for answers in resps]
 
 
 def pass_at_1(references: Sequence[str], predictions: Sequence[Any]) -> float:

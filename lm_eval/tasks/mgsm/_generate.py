@@ -50,9 +50,11 @@ def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {}
     for code, words in LANGUAGES.items():
-        made[f"direct/{code}.yaml"] = _direct(code, words)
-        made[f"native_cot/{code}.yaml"] = _steps(code, words, words, "native_cot", "4.0")
-        made[f"en_cot/{code}.yaml"] = _steps(code, words, ENGLISH, "en_cot", "3.0")
+        made[f"direct/mgsm_direct_{code}.yaml"] = _direct(code, words)
+        made[f"native_cot/mgsm_native_cot_{code}.yaml"] = _steps(
+            code, words, words, "native_cot", "4.0"
+        )
+        made[f"en_cot/mgsm_en_cot_{code}.yaml"] = _steps(code, words, ENGLISH, "en_cot", "3.0")
     return made
 
 

@@ -2,185 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import re
-import signal
-import threading
-from collections.abc import Iterator
 from typing import Any
 
-from lm_eval.errors import ConfigError
-from lm_eval.tasks.hendrycks_math.answers import last_boxed
-
-try:
-    import math_verify
-    import sympy
-    from sympy.parsing.latex import parse_latex
-except ImportError as error:
-    raise ConfigError(
-        "the minerva_math and leaderboard_math tasks need sympy, math-verify and "
-        f"antlr4-python3-runtime 4.11, and one of them is not installed ({error}). "
-        "Install them with: pip install -e '.[math]' in the checkout of lm_eval."
-    ) from error
-
-logger = logging.getLogger(__name__)
-
-TIMEOUT_SECONDS = 5  # for the comparison of two answers
-NO_ANSWER = "[invalidanswer]"
-_FINAL = re.compile(r"Final Answer: The final answer is(.*?). I hope it is correct.")
-
-# Normalization rules from appendix D of Lewkowycz et al. (2022).
-SUBSTITUTIONS = (
-    ("an ", ""),
-    ("a ", ""),
-    (".$", "$"),
-    ("\\$", ""),
-    ("\\ ", ""),
-    (" ", ""),
-    ("mbox", "text"),
-    (",\\text{and}", ","),
-    ("\\text{and}", ","),
-    ("\\text{m}", "\\text{}"),
-)
-#: Removed in this order. Words inside LaTeX commands stay, so that `\left` keeps its `ft`.
-REMOVED = (
-    *["square", "ways", "integers", "dollars", "mph", "inches", "ft", "hours", "km", "units"],
-    "\\ldots",
-    *[
-        "sue",
-        "points",
-        "feet",
-        "minutes",
-        "digits",
-        "cents",
-        "degrees",
-        "cm",
-        "gm",
-        "pounds",
-        "meters",
-        "meals",
-        "edges",
-    ],
-    *["students", "childrentickets", "multiples"],
-    "\\text{s}",
-    "\\text{.}",
-    "\\text{\ns}",
-    "\\text{}^2",
-    "\\text{}^3",
-    "\\text{\n}",
-    "\\text{}",
-    "\\mathrm{th}",
-    "^\\circ",
-    "^{\\circ}",
-    "\\;",
-    ",\\!",
-    "{,}",
-    '"',
-    "\\dots",
-)
-REGEX_SUBSTITUTIONS = tuple(
-    (re.compile(pattern), into)
-    for pattern, into in (
-        (r"(.*?)(\$)(.*?)(\$)(.*)", r"$\3$"),
-        (r"(\\text\{)(.*?)(\})", r"\2"),
-        (r"(\\textbf\{)(.*?)(\})", r"\2"),
-        (r"(\\overline\{)(.*?)(\})", r"\2"),
-        (r"(\\boxed\{)(.*)(\})", r"\2"),
-        (r"(frac)([^{])(.)", r"frac{\2}{\3}"),
-        (r"(sqrt)(\[[^\]]*\])(\w)", r"\1\2{\3}"),
-        (r"(sqrt)(?!\[)([^{])", r"sqrt{\2}"),
-    )
+from lm_eval.helpers.latex_answers import last_boxed
+from lm_eval.helpers.symbolic_answers import (
+    get_unnormalized_answer,
+    is_symbolically_equiv,
+    normalize_final_answer,
+    require_math,
 )
 
-
-def final_answer(text: str) -> str:
-    """Returns the answer in the closing sentence ("The final answer is …"), or `NO_ANSWER`."""
-    found = _FINAL.search(text + "I hope it is correct.")
-    return found[1].strip() if found else NO_ANSWER
-
-
-def normalize(answer: str) -> str:
-    """Returns one spelling for LaTeX answers that mean the same, by Minerva's rules."""
-    answer = answer.split("=")[-1]
-    for word in filter(str.isalpha, REMOVED):
-        answer = re.sub(rf"(?<!\\)\b{word}\b", "", answer)
-    for before, after in SUBSTITUTIONS:
-        answer = answer.replace(before, after)
-    for part in REMOVED:
-        answer = _without_word(answer, part) if part.isalpha() else answer.replace(part, "")
-    for pattern, into in REGEX_SUBSTITUTIONS:
-        answer = pattern.sub(into, answer)
-    answer = answer.replace("$", "")
-    if re.fullmatch(r"-?\d{1,3}(,\d{3})+", answer):  # 100,000, but not the pair 0,1
-        answer = answer.replace(",", "")
-    return answer
-
-
-def _without_word(answer: str, word: str) -> str:
-    """Removes `word` from `answer`, except inside LaTeX commands."""
-    parts = re.split(r"(\\[a-zA-Z]+)", answer)
-    return "".join(
-        part if number % 2 else part.replace(word, "") for number, part in enumerate(parts)
-    )
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: int) -> Iterator[None]:
-    """Raises TimeoutError in the body after `seconds`.
-
-    Without effect outside the main thread, which alone receives signals, and on Windows.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def symbolically_equal(first: str, second: str, timeout: int = TIMEOUT_SECONDS) -> bool:
-    """Returns whether sympy simplifies the difference of two LaTeX answers to zero.
-
-    False if an answer cannot be parsed or the comparison takes longer than `timeout` seconds.
-    """
-    try:
-        with _time_limit(timeout):
-            return bool(sympy.simplify(parse_latex(first) - parse_latex(second)) == 0)
-    except ImportError:
-        raise
-    except Exception as error:  # sympy's parser and solver raise many kinds of errors
-        logger.debug("Cannot compare the answers %s and %s: %s", first, second, error)
-        return False
-
-
-def equivalent(first: str, second: str) -> bool:
-    """Returns whether two normalized answers are equal as text (and not empty), or by sympy."""
-    return bool(first and first == second) or symbolically_equal(first, second)
+require_math()  # before the model generates anything
 
 
 def gold_answer(doc: dict[str, Any]) -> str:
     """Returns the whole solution for a few-shot example, else the normalized final answer."""
     if "few_shot" in doc:
         return str(doc["solution"])
-    return normalize(last_boxed(doc["solution"]) or "")
+    return normalize_final_answer(last_boxed(doc["solution"]) or "")
+
+
+def compare(response: str, gold: str, solution: str) -> dict[str, int]:
+    """Returns `exact_match` of the final answers, and `math_verify` of response and solution.
+
+    `gold` is the normalized final answer of `solution`.
+    """
+    _, math_verify = require_math()
+    answer = normalize_final_answer(get_unnormalized_answer(response))
+    verified = math_verify.verify(
+        gold=math_verify.parse(solution), target=math_verify.parse(response)
+    )
+    return {
+        "exact_match": int(is_symbolically_equiv(answer, gold)),
+        "math_verify": int(verified),
+    }
 
 
 def process_results(doc: dict[str, Any], results: list[str]) -> dict[str, int]:
-    """Returns `exact_match` of the final answers, and `math_verify` of the whole response."""
-    answer = results[0]
-    verified = math_verify.verify(
-        gold=math_verify.parse(doc["solution"]), target=math_verify.parse(answer)
-    )
-    return {
-        "exact_match": int(equivalent(normalize(final_answer(answer)), gold_answer(doc))),
-        "math_verify": int(verified),
-    }
+    """Returns `exact_match` and `math_verify` of a response; see `compare`."""
+    return compare(results[0], gold_answer(doc), doc["solution"])

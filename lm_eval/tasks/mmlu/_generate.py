@@ -1,6 +1,6 @@
 """Generates MMLU's YAML files: 57 subjects, each in six prompting styles, and their groups.
 
-What the subjects of a style share is in `_default.yaml`, `_continuation.yaml` and so on. Run by
+What the subjects of a style share is in the template in its folder. Run by
 `tools/generate_tasks.py`.
 """
 
@@ -30,11 +30,15 @@ CATEGORIES = {
 class Style(NamedTuple):
     """A prompting style and its group.
 
-    `alias` is the group's name in tables. `task` and `tag` are format strings that make the names
-    of tasks (from a subject) and tags (from a category). With `shows_subject`, tables show the
-    subject instead of the task's name. `metric` is YAML text. `version` is that of the group.
+    `folder` is the folder of the style's files, and `template` the file in it that all subjects
+    include. `alias` is the group's name in tables. `task` and `tag` are format strings that make
+    the names of tasks (from a subject) and tags (from a category). With `shows_subject`, tables
+    show the subject instead of the task's name. `metric` is YAML text. `version` is that of the
+    group.
     """
 
+    folder: str
+    template: str
     group: str
     alias: str
     task: str
@@ -43,15 +47,12 @@ class Style(NamedTuple):
     metric: str
     version: int
 
-    @property
-    def folder(self) -> str:
-        """The folder of the style's task files."""
-        return self.group.removeprefix("mmlu_")
-
 
 ACC = "- metric: acc\n"
 STYLES = (
     Style(
+        "continuation",
+        "_continuation_template_yaml",
         "mmlu_continuation",
         "mmlu (continuation)",
         "mmlu_{}_continuation",
@@ -61,6 +62,8 @@ STYLES = (
         2,
     ),
     Style(
+        "generative",
+        "_default_template_yaml",
         "mmlu_generative",
         "mmlu (generative)",
         "mmlu_{}_generative",
@@ -71,6 +74,8 @@ STYLES = (
     ),
     *(
         Style(
+            f"flan_{folder}",
+            f"_mmlu_flan_{template}_template_yaml",
             f"mmlu_flan_{style}",
             f"mmlu (flan style, {alias})",
             f"mmlu_flan_{style}_{{}}",
@@ -79,29 +84,33 @@ STYLES = (
             ACC,
             2,
         )
-        for style, alias in (
-            ("cot_zeroshot", "zeroshot cot"),
-            ("n_shot_generative", "generative"),
-            ("n_shot_loglikelihood", "loglikelihood"),
+        for style, folder, template, alias in (
+            ("cot_zeroshot", "cot_zeroshot", "cot_zeroshot", "zeroshot cot"),
+            ("n_shot_generative", "n_shot/generative", "generative", "generative"),
+            ("n_shot_loglikelihood", "n_shot/loglikelihood", "loglikelihood", "loglikelihood"),
         )
     ),
 )
-DEFAULT = Style("mmlu_default", "", "mmlu_{}", "mmlu_{}_tasks", True, ACC, 2)
+DEFAULT = Style(
+    "default", "_default_template_yaml", "mmlu", "", "mmlu_{}", "mmlu_{}_tasks", True, ACC, 2
+)
 
 
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
-        f"{style.folder}/{subject}.yaml": _member(style, subject, category)
+        f"{style.folder}/mmlu_{subject}.yaml": _member(style, subject, category)
         for style in (DEFAULT, *STYLES)
         for category, subjects in CATEGORIES.items()
         for subject in subjects.split()
     }
-    made |= {f"{style.group}.yaml": _group(style) for style in STYLES}
-    made["mmlu.yaml"] = _named_group("mmlu", [f"mmlu_{category}" for category in CATEGORIES])
+    made |= {f"{style.folder}/_mmlu.yaml": _group(style) for style in STYLES}
+    made["default/_mmlu.yaml"] = _named_group(
+        "mmlu", [f"mmlu_{category}" for category in CATEGORIES]
+    )
     for category in CATEGORIES:
         alias = f"group_alias: {category.replace('_', ' ')}\n"
-        made[f"mmlu_{category}.yaml"] = _named_group(
+        made[f"default/_mmlu_{category}.yaml"] = _named_group(
             f"mmlu_{category}", [f"mmlu_{category}_tasks"], alias
         )
     return made
@@ -111,7 +120,7 @@ def _member(style: Style, subject: str, category: str) -> str:
     """Returns the task file of one subject in one style."""
     alias = f"task_alias: {subject}\n" if style.shows_subject else ""
     return (
-        f"include: ../_{style.folder}.yaml\ntask: {style.task.format(subject)}\n{alias}"
+        f"include: {style.template}\ntask: {style.task.format(subject)}\n{alias}"
         f"tag: {style.tag.format(category)}\ndataset_name: {subject}\n"
     )
 

@@ -26,14 +26,14 @@ CATEGORIES = [
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
-        f"{name}.yaml": (
-            f"include: _mmlu_pro.yaml\ntask: mmlu_pro_{name}\ntask_alias: {name}\n"
-            f"process_docs: !function categories.{name}\n"
+        f"mmlu_pro_{name}.yaml": (
+            f"include: _default_template_yaml\ntask: mmlu_pro_{name}\ntask_alias: {name}\n"
+            f"process_docs: !function utils.process_{name}\n"
         )
         for name in CATEGORIES
     }
     members = "".join(f"  - mmlu_pro_{name}\n" for name in CATEGORIES)
-    made["mmlu_pro.yaml"] = (
+    made["_mmlu_pro.yaml"] = (
         f"group: mmlu_pro\ntask:\n{members}aggregate_metric_list:\n  - metric: exact_match\n"
         "    filter_list: custom-extract\nmetadata:\n  version: 2.0\n"
     )

@@ -26,8 +26,8 @@ SOURCES = {
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     return {
-        f"{name}.yaml": (
-            f"include: _paloma.yaml\ntask: paloma_{name}\ntask_alias: {alias}\n"
+        f"paloma_{name}.yaml": (
+            f"include: _paloma_template\ntask: paloma_{name}\ntask_alias: {alias}\n"
             f'dataset_name: "{name}"\n'
         )
         for name, alias in SOURCES.items()

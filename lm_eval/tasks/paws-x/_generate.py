@@ -23,9 +23,9 @@ NOT_DETOKENIZED = ("ja", "ko", "zh")
 
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
-    made = {f"{code}.yaml": _member(code, no, yes) for code, (no, yes) in CONNECTORS.items()}
+    made = {f"paws_{code}.yaml": _member(code, no, yes) for code, (no, yes) in CONNECTORS.items()}
     members = "".join(f"  - paws_{code}\n" for code in CONNECTORS)
-    made["pawsx.yaml"] = (
+    made["_pawsx.yaml"] = (
         f"group: pawsx\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "metadata:\n  version: 0.0\n"
     )
@@ -36,7 +36,7 @@ def _member(code: str, no: str, yes: str) -> str:
     """Returns the task file of one language; `no` and `yes` join the two sentences."""
     choices = ", ".join(f'sentence1 ~ "{word}" ~ sentence2' for word in (no, yes))
     return (
-        f"include: _paws-x.yaml\ntask: paws_{code}\ndataset_name: {code}\n"
+        f"include: pawsx_template_yaml\ntask: paws_{code}\ndataset_name: {code}\n"
         f"{'process_docs: null' + chr(10) if code in NOT_DETOKENIZED else ''}"
         f"doc_to_choice: '{{{{[{choices.replace(chr(39), chr(39) * 2)}]}}}}'\n"
     )

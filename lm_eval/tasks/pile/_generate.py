@@ -34,6 +34,6 @@ PARTS = [
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     return {
-        f"{part}.yaml": f"include: _pile.yaml\ntask: pile_{part}\ndataset_name: pile_{part}\n"
+        f"pile_{part}.yaml": f"include: _pile.yaml\ntask: pile_{part}\ndataset_name: pile_{part}\n"
         for part in PARTS
     }

@@ -17,8 +17,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.metrics import mean
 from lm_eval.data import load_splits
 from lm_eval.errors import ConfigError, DataError
+from lm_eval.helpers.squad import compute_f1, normalize_answer
 from lm_eval.tasks.configurable import ConfigurableTask
-from lm_eval.tasks.squadv2.overlap import f1, normalize
 
 Doc = dict[str, Any]
 Answers = Sequence[tuple[str, Sequence[str]]]
@@ -26,7 +26,7 @@ Answers = Sequence[tuple[str, Sequence[str]]]
 
 def f1_percent(items: Answers) -> float:
     """Returns the mean F1 in percent over (answer, references); the best reference counts."""
-    return 100 * mean([max(f1(gold, answer) for gold in golds) for answer, golds in items])
+    return 100 * mean([max(compute_f1(gold, answer) for gold in golds) for answer, golds in items])
 
 
 @functools.cache
@@ -196,7 +196,7 @@ class Qasper(Scrolls):
     DATASET_NAME = "qasper"
 
     def choices(self, doc: Doc) -> list[str]:
-        yes_no = all(normalize(answer) in ("yes", "no") for answer in doc["outputs"])
+        yes_no = all(normalize_answer(answer) in ("yes", "no") for answer in doc["outputs"])
         return ["yes", "no"] if yes_no else []
 
     def process_results(self, doc: Doc, results: Any) -> Doc:

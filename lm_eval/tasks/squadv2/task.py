@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lm_eval.api.instance import Instance
+from lm_eval.helpers.squad import compute_exact, compute_f1
 from lm_eval.tasks.configurable import ConfigurableTask
-from lm_eval.tasks.squadv2.overlap import exact, f1
 
 UNANSWERABLE = "unanswerable"
 #: (score, whether the question has an answer, whether the model wrote one, P("unanswerable"))
@@ -71,7 +71,7 @@ class SQuAD2(ConfigurableTask):
         answer, (score, _) = results
         golds = [text for text in doc["answers"]["text"] if text] or [""]
         found: dict[str, Scored] = {}
-        for name, compare in (("exact", exact), ("f1", f1)):
+        for name, compare in (("exact", compute_exact), ("f1", compute_f1)):
             value: float = max(compare(gold, answer) for gold in golds)
             has_answer = bool(doc["answers"]["text"])
             scored = (value, has_answer, bool(answer), math.exp(score))

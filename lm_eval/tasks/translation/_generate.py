@@ -33,7 +33,7 @@ def files() -> dict[str, str]:
     made = {}
     for (one, other), pair in PAIRS.items():
         for source, target in ((one, other), (other, one)):
-            made[f"{pair.name}-{source}-{target}.yaml"] = _member(pair, source, target)
+            made[f"{pair.name}_{source}-{target}.yaml"] = _member(pair, source, target)
     return made
 
 
@@ -41,7 +41,7 @@ def _member(pair: Pair, source: str, target: str) -> str:
     """Returns the task file that translates from `source` to `target` (language codes)."""
     tags = "".join(f"  - {tag}\n" for tag in ("translation", *pair.tags))
     return (
-        f"include: _translation.yaml\ntask: {pair.name}-{source}-{target}\ntag:\n{tags}"
+        f"include: wmt_common_yaml\ntask: {pair.name}-{source}-{target}\ntag:\n{tags}"
         f"dataset_path: {pair.path}\ndataset_name: {pair.config}\n"
         f'doc_to_text: "{LANGUAGES[source]} phrase: {{{{translation.{source}}}}}\\n'
         f'{LANGUAGES[target]} phrase:"\n'

@@ -23,9 +23,9 @@ CONNECTORS = {
 
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
-    made = {f"{code}.yaml": _member(code, *words) for code, words in CONNECTORS.items()}
+    made = {f"default_{code}.yaml": _member(code, *words) for code, words in CONNECTORS.items()}
     members = "".join(f"  - xcopa_{code}\n" for code in CONNECTORS)
-    made["xcopa.yaml"] = (
+    made["_xcopa.yaml"] = (
         f"group: xcopa\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "metadata:\n  version: 1.0\n"
     )
@@ -36,6 +36,6 @@ def _member(code: str, because: str, therefore: str) -> str:
     """Returns the task file of one language."""
     connector = f"{{{{'{because}' if question == 'cause' else '{therefore}'}}}}"
     return (
-        f"include: _xcopa.yaml\ntask: xcopa_{code}\ndataset_name: {code}\n"
+        f"include: _template_yaml\ntask: xcopa_{code}\ndataset_name: {code}\n"
         f'doc_to_text: "{{{{premise.strip()[:-1]}}}} {connector}"\n'
     )

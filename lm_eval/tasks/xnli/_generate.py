@@ -27,9 +27,9 @@ WORDS = {
 
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
-    made = {f"{code}.yaml": _member(code, *words) for code, words in WORDS.items()}
+    made = {f"xnli_{code}.yaml": _member(code, *words) for code, words in WORDS.items()}
     members = "".join(f"  - xnli_{code}\n" for code in WORDS)
-    made["xnli.yaml"] = (
+    made["_xnli.yaml"] = (
         f"group: xnli\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "metadata:\n  version: 1.0\n"
     )
@@ -40,6 +40,6 @@ def _member(code: str, tag: str, *answers: str) -> str:
     """Returns the task file of one language; `tag` is the tag question."""
     choices = ", ".join(f"premise ~ '{tag} {answer}, ' ~ hypothesis" for answer in answers)
     return (
-        f"include: _xnli.yaml\ntask: xnli_{code}\ndataset_name: {code}\n"
+        f"include: xnli_common_yaml\ntask: xnli_{code}\ndataset_name: {code}\n"
         f'doc_to_choice: "{{{{[{choices}]}}}}"\n'
     )

@@ -11,13 +11,13 @@ LANGUAGES = ["ar", "en", "es", "eu", "hi", "id", "my", "ru", "sw", "te", "zh"]
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
-        f"{code}.yaml": (
-            f"include: _xstorycloze.yaml\ntask: xstorycloze_{code}\ndataset_name: {code}\n"
+        f"default_{code}.yaml": (
+            f"include: _template_yaml\ntask: xstorycloze_{code}\ndataset_name: {code}\n"
         )
         for code in LANGUAGES
     }
     members = "".join(f"  - xstorycloze_{code}\n" for code in LANGUAGES)
-    made["xstorycloze.yaml"] = (
+    made["_xstorycloze.yaml"] = (
         f"group: xstorycloze\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "metadata:\n  version: 1.0\n"
     )

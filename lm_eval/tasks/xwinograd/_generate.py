@@ -11,13 +11,13 @@ LANGUAGES = ["en", "fr", "jp", "pt", "ru", "zh"]
 def files() -> dict[str, str]:
     """Returns the text of every generated file, keyed by its path relative to this folder."""
     made = {
-        f"{code}.yaml": (
-            f"include: _xwinograd.yaml\ntask: xwinograd_{code}\ndataset_name: {code}\n"
+        f"xwinograd_{code}.yaml": (
+            f"include: xwinograd_common_yaml\ntask: xwinograd_{code}\ndataset_name: {code}\n"
         )
         for code in LANGUAGES
     }
     members = "".join(f"  - xwinograd_{code}\n" for code in LANGUAGES)
-    made["xwinograd.yaml"] = (
+    made["_xwinograd.yaml"] = (
         f"group: xwinograd\ntask:\n{members}aggregate_metric_list:\n  - metric: acc\n"
         "metadata:\n  version: 1.0\n"
     )

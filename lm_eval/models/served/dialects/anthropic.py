@@ -8,9 +8,9 @@ from typing import Any
 
 from lm_eval.api.instance import Completion
 from lm_eval.models.planned.jobs import Prompt, Sampling
-from lm_eval.models.served.client import BadReplyError, RefusedError
 from lm_eval.models.served.dialects.base import Dialect, TokenCount, field_of
 from lm_eval.models.served.dialects.chat import Chat
+from lm_eval.models.served.exchange import BadReplyError, RefusedError
 
 #: Reasons why an answer ended, in the words of OpenAI.
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}

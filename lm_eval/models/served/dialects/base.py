@@ -13,7 +13,7 @@ from typing import Any
 from lm_eval.api.instance import Completion
 from lm_eval.models.planned.jobs import Prompt, Sampling, Score, Window
 from lm_eval.models.planned.score_plan import Abilities, Job, WholeJob
-from lm_eval.models.served.client import BadReplyError
+from lm_eval.models.served.exchange import BadReplyError
 from lm_eval.models.served.retry import error_message, parsed_body
 from lm_eval.models.served.transport import Reply
 

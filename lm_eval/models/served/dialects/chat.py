@@ -8,8 +8,8 @@ from typing import Any
 
 from lm_eval.api.instance import Completion
 from lm_eval.models.planned.jobs import Message, Prompt, Sampling, groups
-from lm_eval.models.served.client import BadReplyError, RefusedError
 from lm_eval.models.served.dialects.base import Dialect, field_of, in_order
+from lm_eval.models.served.exchange import BadReplyError, RefusedError
 from lm_eval.models.served.retry import error_message
 from lm_eval.models.served.transport import Reply
 

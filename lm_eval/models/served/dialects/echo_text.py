@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lm_eval.models.planned.jobs import Prompt, Sampling, Score, Window
-from lm_eval.models.served.client import RefusedError
 from lm_eval.models.served.dialects.base import field_of, in_order
 from lm_eval.models.served.dialects.completions import Completions, Echo, echoed, score_of
+from lm_eval.models.served.exchange import RefusedError
 
 
 class EchoText(Completions):

@@ -7,8 +7,8 @@ from typing import Any
 
 from lm_eval.api.instance import Completion
 from lm_eval.models.planned.jobs import Prompt, Sampling, Score, groups
-from lm_eval.models.served.client import BadReplyError, RefusedError
 from lm_eval.models.served.dialects.base import Dialect, TokenCount, answers_of, field_of
+from lm_eval.models.served.exchange import BadReplyError, RefusedError
 
 #: Reasons why an answer ended, in the words of OpenAI.
 _FINISH = {"limit": "length", "eos": "stop", "word": "stop"}

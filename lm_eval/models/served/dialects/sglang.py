@@ -7,8 +7,8 @@ from typing import Any
 
 from lm_eval.api.instance import Completion
 from lm_eval.models.planned.jobs import Prompt, Sampling, Score, Window, groups
-from lm_eval.models.served.client import BadReplyError, RefusedError
 from lm_eval.models.served.dialects.base import Dialect, TokenCount, answers_of, field_of
+from lm_eval.models.served.exchange import BadReplyError, RefusedError
 
 
 class SGLang(Dialect):

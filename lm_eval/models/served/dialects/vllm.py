@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lm_eval.models.planned.jobs import Score, Window
-from lm_eval.models.served.client import BadReplyError
 from lm_eval.models.served.dialects.base import field_of, in_order
 from lm_eval.models.served.dialects.completions import Completions
+from lm_eval.models.served.exchange import BadReplyError
 
 
 class VLLM(Completions):

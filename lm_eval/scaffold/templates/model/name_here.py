@@ -25,8 +25,8 @@ class NameHere(LM):
         and whether greedy decoding would produce exactly the continuation.
         """
         for request in requests:
-            _context, continuation = request.args
-            yield self._log_probability(continuation), False
+            context, continuation = request.args
+            yield self._log_probability(continuation), continuation == self._answer(context)
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> Iterator[float]:
         """Yields one number per request: the log-probability of the whole text."""
@@ -38,10 +38,14 @@ class NameHere(LM):
         """Yields one text per request, which ends before the first stop string."""
         for request in requests:
             context, settings = request.args
-            text = context.split()[-1] if context.split() else ""
-            for stop in settings.get("until", []):
+            text = self._answer(context)
+            stops = settings.get("until") or []
+            for stop in [stops] if isinstance(stops, str) else stops:
                 text = text.split(stop)[0]
             yield text
+
+    def _answer(self, context: str) -> str:
+        return context.split()[-1] if context.split() else ""
 
     def _log_probability(self, text: str) -> float:
         return -len(text) * math.log(self.alphabet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from lm_eval.tasks.hellaswag.prompt import clean
+from lm_eval.tasks.hellaswag.utils import preprocess
 
 ANSWERS = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer")
 
@@ -18,7 +18,7 @@ def shuffled(dataset: Any) -> Any:
     rng = random.Random(0)
 
     def shuffle_choices(doc: dict[str, Any]) -> dict[str, Any]:
-        choices = [" " if doc[name] is None else clean(doc[name]) for name in ANSWERS]
+        choices = [" " if doc[name] is None else preprocess(doc[name]) for name in ANSWERS]
         right = choices[-1]
         rng.shuffle(choices)
         named = {f"choice{number}": text for number, text in enumerate(choices, start=1)}

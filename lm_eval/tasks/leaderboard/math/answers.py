@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import lm_eval.tasks.minerva_math.answers as minerva
-from lm_eval.tasks.hendrycks_math.answers import last_boxed
+import lm_eval.helpers.symbolic_answers as minerva
+from lm_eval.helpers.latex_answers import last_boxed
+
+minerva.require_math()  # before the model generates anything
 
 
 def hard_ones(dataset: Any) -> Any:
@@ -30,7 +32,7 @@ def normalize(answer: str) -> str:
     answer = answer.split("=")[-1]
     for before, after in minerva.SUBSTITUTIONS:
         answer = answer.replace(before, after)
-    for part in minerva.REMOVED:
+    for part in minerva.REMOVED_EXPRESSIONS:
         answer = answer.replace(part, "")
     for pattern, into in minerva.REGEX_SUBSTITUTIONS:
         if "sqrt" not in pattern.pattern:
@@ -41,7 +43,7 @@ def normalize(answer: str) -> str:
 
 def _minerva_match(answer: str, gold: str) -> int:
     """Returns 1 if the final answer of the response equals `gold` by Minerva's rules, else 0."""
-    found = minerva.final_answer(answer)
+    found = minerva.get_unnormalized_answer(answer)
     if found == minerva.NO_ANSWER:
         return 0
     first, second = normalize(found), normalize(gold)

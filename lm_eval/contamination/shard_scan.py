@@ -1,0 +1,73 @@
+"""Scans one shard, and the result of that as JSON for the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lm_eval.contamination.corpus import Shard
+from lm_eval.contamination.index import Index
+from lm_eval.contamination.matcher import Hits, Matcher
+from lm_eval.contamination.readers import ReadOptions, ShardReader
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What a shard contains, and what was found in it."""
+
+    size: int
+    records: int
+    numbers: int
+    first_byte: int
+    fingerprint: str
+    broken: list[tuple[str, int, str, int]]
+    """(kind of place, its number in the shard, error, how many such errors)."""
+    hits: Hits
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the result as values for JSON."""
+        return {**vars(self), "hits": vars(self.hits)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ShardResult:
+        """Returns a result from the values of `to_json`; raises `TypeError` for others."""
+        hits = dict(values["hits"])
+        hits["passages"] = [tuple(passage) for passage in hits["passages"]]
+        broken = [tuple(place) for place in values["broken"]]
+        return cls(**{**values, "broken": broken, "hits": Hits(**hits)})
+
+
+def scan_shard(
+    index: Index, shard: Shard, options: ReadOptions, progress: Callable[[int], object]
+) -> ShardResult:
+    """Returns what was found in a shard.
+
+    `progress` is called with the number of bytes of the file that were read since its last call.
+    """
+    reader, matcher = ShardReader(shard, options), Matcher(index)
+    reported = 0
+    for _ in matcher.feed(reader.pieces()):
+        position = min(reader.position, shard.size)
+        if position > reported:
+            progress(position - reported)
+            reported = position
+    progress(shard.size - reported)
+    return ShardResult(
+        size=reader.size,
+        records=reader.records,
+        numbers=reader.numbers,
+        first_byte=reader.first_byte,
+        fingerprint=reader.fingerprint,
+        broken=_counted(reader.broken),
+        hits=matcher.hits,
+    )
+
+
+def _counted(broken: list[tuple[str, int, str]]) -> list[tuple[str, int, str, int]]:
+    """Returns the first broken place of each kind, with the number of all of that kind."""
+    first: dict[str, tuple[str, int, str, int]] = {}
+    for kind, number, error in broken:
+        before = first.setdefault(kind, (kind, number, error, 0))
+        first[kind] = (*before[:3], before[3] + 1)
+    return list(first.values())

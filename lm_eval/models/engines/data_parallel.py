@@ -1,0 +1,298 @@
+"""Several engines on this machine, each in a process of its own, that share the work of a run.
+
+`EngineCopies` starts the processes (`worker.py`), deals the work out to them (`dealing.py`), and
+yields results as they arrive. vLLM's own `LLM(data_parallel_size=N)` refuses to run in one process,
+and its example for several runs the engines in lockstep, each with a fixed share of the prompts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal
+
+from lm_eval.api.usage import Usage
+from lm_eval.errors import ConfigError, ModelError
+from lm_eval.models.engines.dealing import Dealer, score_units
+from lm_eval.models.engines.messages import (
+    AskCounters,
+    Counters,
+    Done,
+    EngineFacts,
+    Failed,
+    Ready,
+    Start,
+    Work,
+)
+from lm_eval.models.planned.jobs import GenerationJob, Window, groups
+
+#: The largest number of prompts to answer that are dealt out together.
+JOBS_AT_ONCE = 8
+#: How often processes are checked for having ended, in seconds.
+CHECK_SECONDS = 1.0
+#: How long a process may take to end by itself, in seconds.
+END_SECONDS = 10.0
+
+_COMMAND = "from lm_eval.models.engines.worker import main; main({})"
+
+
+def device_subsets(copies: int, each: int, variable: str) -> list[dict[str, str]]:
+    """Returns for each copy of an engine the environment variable that gives it its devices.
+
+    Args:
+        copies: the number of engines.
+        each: the number of devices of each.
+        variable: the name of the variable. If it is set, its devices are divided.
+    """
+    given = os.environ.get(variable)
+    names = given.split(",") if given else [str(number) for number in range(copies * each)]
+    if len(names) < copies * each:
+        raise ConfigError(
+            f"{copies} engines with {each} device{'s' if each > 1 else ''} each need "
+            f"{copies * each} devices; {variable}={given} has {len(names)}."
+        )
+    return [
+        {variable: ",".join(names[number * each : (number + 1) * each])} for number in range(copies)
+    ]
+
+
+@dataclass
+class _Process:
+    """The process of one engine; `open` is what it works on, by number."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    open: dict[int, _Open] = field(default_factory=dict)
+
+    def send(self, message: Any) -> None:
+        """Sends a message; raises if the engine has failed or its process has ended."""
+        try:
+            self.connection.send(message)
+        except OSError:
+            while True:  # until the reason is found
+                self.receive()
+
+    def receive(self) -> Any:
+        """Returns the next message; raises if the engine has failed or its process has ended."""
+        try:
+            # A process of the engine may keep the connection open after its parent has died.
+            while not self.connection.poll(CHECK_SECONDS):
+                if self.process.poll() is not None:
+                    raise EOFError
+            message = self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise ModelError(f"{self.name} {self._how_it_ended()}") from error
+        if isinstance(message, Failed):
+            kind = ConfigError if message.is_config else ModelError
+            raise kind(message.reason if message.is_config else f"{self.name}: {message.reason}")
+        return message
+
+    def _how_it_ended(self) -> str:
+        status = _end(self.process)
+        if status >= 0:
+            reason = f"ended with exit code {status}"
+        else:
+            reason = f"was killed by {signal.Signals(-status).name}"
+        return f"{reason}; its log is above. Run the same command again to continue."
+
+
+@dataclass
+class _Open:
+    """Keys of items that a process works on, and how many have no result yet."""
+
+    keys: Sequence[Any]
+    left: int
+
+    def take(self, place: int) -> Any:
+        """Returns the key of an item whose result has arrived."""
+        self.left -= 1
+        return self.keys[place]
+
+
+class EngineCopies:
+    """Engines with the same model, one per process.
+
+    Attributes:
+        facts: what is known of each of the engines.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        model: type,
+        arguments: Mapping[str, Any],
+        variables: Sequence[Mapping[str, str]],
+    ) -> None:
+        """Starts one process per item of `variables`; returns when all engines are loaded.
+
+        Raises `ConfigError` or `ModelError` with the reason if one cannot be loaded.
+
+        Args:
+            engine: the name of the engine, for messages.
+            model: the class of the model, a subclass of `EngineLM` that its module defines.
+            arguments: those of its constructor.
+            variables: environment variables of each process, such as the devices that it uses.
+        """
+        self._numbers = itertools.count()
+        start = Start(f"{model.__module__}:{model.__qualname__}", dict(arguments))
+        self._processes: list[_Process] = []
+        atexit.register(self.close)
+        try:
+            for number, more in enumerate(variables, 1):
+                name = f"{engine}, engine {number} of {len(variables)}"
+                self._processes.append(_start(name, more))
+            for one in self._processes:
+                one.send(start)
+            ready: dict[str, Ready] = {}
+            while len(ready) < len(self._processes):
+                for one in self._messages_from():
+                    ready[one.name] = one.receive()
+        except BaseException:
+            self.close()
+            raise
+        self.facts: EngineFacts = next(iter(ready.values())).facts
+
+    def scores(
+        self, windows: Sequence[Window], usage: Usage
+    ) -> Iterator[Sequence[tuple[int, Any]]]:
+        """Yields lists of windows, by their positions, with their scores, as they are finished."""
+        units = [
+            [(number, windows[number]) for number in unit]
+            for unit in score_units(windows, self._receivers())
+        ]
+        yield from self._run("score", units, limit=2, usage=usage)
+
+    def generate(
+        self, jobs: Iterable[GenerationJob], usage: Usage
+    ) -> Iterator[Sequence[tuple[GenerationJob, Any]]]:
+        """Yields lists of jobs with their answers, as they are finished."""
+        pairs = [(job, job) for job in jobs]
+        size = min(JOBS_AT_ONCE, max(1, len(pairs) // (4 * self._receivers())))
+        # As many as an engine works on, and as many again that it can go on with.
+        limit = max(2, 2 * self.facts.concurrent // size)
+        yield from self._run("generate", groups(pairs, size), limit, usage)
+
+    def counters(self) -> dict[str, float]:
+        """Returns the counters of all engines, added up."""
+        total: dict[str, float] = {}
+        for one in self._processes:
+            one.send(AskCounters())
+            while not isinstance(message := one.receive(), Counters):
+                pass  # results of a run that was given up
+            for name, value in message.values.items():
+                total[name] = total.get(name, 0.0) + value
+        return total
+
+    def close(self) -> None:
+        """Ends all processes. May be called twice."""
+        atexit.unregister(self.close)
+        for one in self._processes:
+            one.connection.close()  # the process notices it and ends
+        for one in self._processes:
+            _end(one.process)
+        self._processes = []
+
+    def _receivers(self) -> int:
+        """Returns the number of processes; raises `ModelError` if they have ended."""
+        if not self._processes:
+            raise ModelError("the engines have ended; create the model again.")
+        return len(self._processes)
+
+    def _run(
+        self,
+        kind: Literal["score", "generate"],
+        units: Sequence[Sequence[tuple[Any, Any]]],
+        limit: int,
+        usage: Usage,
+    ) -> Iterator[list[tuple[Any, Any]]]:
+        """Deals out units of `(key, item)`; yields lists of `(key, result)` as they arrive.
+
+        A process has at most `limit` units at a time. If one fails, all are ended.
+        """
+        dealer = Dealer(units, self._receivers())
+
+        def fill(place: int) -> None:
+            one = self._processes[place]
+            while len(one.open) < limit and (unit := dealer.take(place)) is not None:
+                number = next(self._numbers)
+                one.open[number] = _Open([key for key, _ in unit], len(unit))
+                one.send(Work(number, kind, [item for _, item in unit]))
+
+        try:
+            for place, one in enumerate(self._processes):
+                one.open.clear()  # of a run that was given up
+                fill(place)
+            while any(one.open for one in self._processes):
+                for one in self._messages_from():
+                    message = one.receive()
+                    if not isinstance(message, Done):
+                        continue
+                    usage.add(message.usage)
+                    results = _take_results(one, message)
+                    fill(self._processes.index(one))
+                    if results:
+                        yield results
+        except ModelError:
+            self.close()
+            raise
+
+    def _messages_from(self) -> list[_Process]:
+        """Waits for processes that have sent something, or ended; returns them."""
+        while True:
+            ready = wait([one.connection for one in self._processes], CHECK_SECONDS)
+            found = [
+                one
+                for one in self._processes
+                if one.connection in ready or one.process.poll() is not None
+            ]
+            if found:
+                return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Returns the exit status of a process that should end; kills it if it does not."""
+    try:
+        return process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _take_results(one: _Process, message: Done) -> list[tuple[Any, Any]]:
+    """Returns the results of a message with their keys; without those that nobody waits for."""
+    found = []
+    for number, place, result in message.results:
+        unit = one.open.get(number)
+        if unit is None:
+            continue
+        found.append((unit.take(place), result))
+        if not unit.left:
+            del one.open[number]
+    return found
+
+
+def _start(name: str, variables: Mapping[str, str]) -> _Process:
+    """Starts the process of an engine, which waits for the message `Start`.
+
+    Not with `multiprocessing`, which would import the main module of the evaluation there, and so
+    fail if that has no `if __name__ == "__main__"`.
+    """
+    ours, theirs = multiprocessing.Pipe()
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _COMMAND.format(theirs.fileno())],
+        env={**os.environ, "PYTHONPATH": paths, **variables},
+        pass_fds=[theirs.fileno()],
+    )
+    theirs.close()
+    return _Process(name, process, ours)
