@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 NAMES = {
-    "lm_eval": ["simple_evaluate", "evaluate", "resume", "score", "__version__"],
+    "lm_eval": [
+        "simple_evaluate",
+        "evaluate",
+        "resume",
+        "score",
+        "__version__",
+        "capabilities",
+        "check_model",
+    ],
     "lm_eval.__main__": ["cli_evaluate"],
     "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook"],
     "lm_eval.api.instance": ["Instance", "OutputType"],
@@ -109,6 +117,7 @@ NAMES = {
         "OpenAIChatCompletion",
         "OpenAICompletionsAPI",
     ],
+    "lm_eval.models": ["from_logits"],
     "lm_eval.models.scripted": ["ScriptedLM"],
     "lm_eval.models.sglang_generate_API": ["SGLANGGENERATEAPI"],
     "lm_eval.models.dummy": ["DummyLM"],
