@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 NAMES = {
-    "lm_eval": ["simple_evaluate", "evaluate", "resume", "score", "__version__"],
+    "lm_eval": [
+        "simple_evaluate",
+        "evaluate",
+        "resume",
+        "score",
+        "__version__",
+        "capabilities",
+        "check_model",
+    ],
     "lm_eval.__main__": ["cli_evaluate"],
     "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook", "CachingLM", "T"],
     "lm_eval.api.instance": ["Instance", "OutputType"],
@@ -144,6 +152,7 @@ NAMES = {
         "OpenAICompletionsAPI",
     ],
     "lm_eval.models.optimum_lm": ["OptimumLM"],
+    "lm_eval.models": ["from_logits"],
     "lm_eval.models.scripted": ["ScriptedLM"],
     "lm_eval.models.sglang_causallms": ["SGLangLM"],
     "lm_eval.models.sglang_generate_API": ["SGLANGGENERATEAPI"],
