@@ -36,6 +36,7 @@ from lm_eval.models.engines.vllm_scoring import (
     sampling_parameter_names,
     sampling_parameters,
 )
+from lm_eval.models.engines.vllm_watch import watched
 from lm_eval.models.identity import fingerprint
 from lm_eval.models.planned.jobs import GenerationJob, Sampling
 from lm_eval.models.planned.score_plan import Abilities, ScorePlan
@@ -325,21 +326,22 @@ class VLLM(EngineLM):
         held: dict[str, Any] = {}
         waiting = iter(requests)
         try:
-            while True:
-                while len(held) < MAX_HELD and (request := next(waiting, None)) is not None:
-                    job, prompt, parameters = request
-                    name = str(next(self._request_numbers))
-                    engine.add_request(
-                        name, _as_input(prompt), parameters, lora_request=self._adapter
-                    )
-                    held[name] = job
-                if not held:
-                    return
-                done = [output for output in engine.step() if output.finished]
-                for output in done:
-                    self._count(output)
-                if done:
-                    yield [(held.pop(output.request_id), output) for output in done]
+            with watched(engine):
+                while True:
+                    while len(held) < MAX_HELD and (request := next(waiting, None)) is not None:
+                        job, prompt, parameters = request
+                        name = str(next(self._request_numbers))
+                        engine.add_request(
+                            name, _as_input(prompt), parameters, lora_request=self._adapter
+                        )
+                        held[name] = job
+                    if not held:
+                        return
+                    done = [output for output in engine.step() if output.finished]
+                    for output in done:
+                        self._count(output)
+                    if done:
+                        yield [(held.pop(output.request_id), output) for output in done]
         except (GeneratorExit, KeyboardInterrupt, EvalError):
             engine.abort_request(list(held))
             raise
