@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+# Tests assert behavior, not times: on a busy machine an example may take longer than the default.
+settings.register_profile("without deadline", deadline=None)
+settings.load_profile("without deadline")
 # Tests never contact the hub, whatever the name of a dataset.
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 # Tests do not see the packs that the user of this machine has added.
