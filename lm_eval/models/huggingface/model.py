@@ -160,7 +160,7 @@ class HFLM(LoopSupport):
         return self._execution_modes
 
     def _replaces(self, *names: str) -> bool:
-        """Returns whether one of these methods of ours was overridden in a subclass or patched.
+        """Returns whether one of these methods is overridden in a subclass or patched.
 
         A patch is an assignment to the class (`HFLM._model_call = …`) or to this object.
         """
@@ -592,8 +592,9 @@ class HFLM(LoopSupport):
         warn_truncated(map(task_of, requests), truncated, before, self.max_length, cut)
 
 
-#: Methods that subclasses override and that patches replace, on the class or on an object. Where
-#: one of them is not this version of ours, it is called, and faster code that does not is not used.
+#: Methods that subclasses override and that patches replace, on the class or on an object. A
+#: method that differs from the one listed here is called, and faster code that would bypass it is
+#: not used.
 OUR_METHODS = {
     **methods_of(
         HFLM,
