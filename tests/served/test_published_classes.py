@@ -1089,6 +1089,7 @@ class OwnTokenizer(LocalCompletionsAPI):
 
 
 def test_a_tokenizer_may_be_assigned(server: Server) -> None:
+    pytest.importorskip("transformers")
     server.answer = text_reply
     model = OwnTokenizer(base_url=server.url, model="m")
     expected = model.tokenizer("One two")["input_ids"]
