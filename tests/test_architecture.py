@@ -45,6 +45,7 @@ MAY_USE = {
     "caching": FOUNDATION,
     "decontamination": set(),
     "helpers": FOUNDATION,
+    "sandbox": FOUNDATION,
     "config": FOUNDATION | {"api.instance"},
     "api.instance": FOUNDATION,
     "api.usage": FOUNDATION,

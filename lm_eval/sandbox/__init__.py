@@ -1,0 +1,116 @@
+"""Runs programs that a model wrote, in processes that they cannot leave, and tests them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from lm_eval.sandbox.types import (
+    LIMITS_ONLY,
+    MECHANISMS,
+    OUTCOMES,
+    Isolation,
+    IsolationError,
+    Limits,
+    Verdict,
+    mechanisms_of,
+)
+
+__all__ = [
+    "LIMITS_ONLY",
+    "MECHANISMS",
+    "OUTCOMES",
+    "RUNNER_VERSION",
+    "Isolation",
+    "IsolationError",
+    "Limits",
+    "Verdict",
+    "calibrate",
+    "isolation",
+    "mechanisms_of",
+    "require_isolation",
+    "run",
+]
+
+#: Changes whenever a verdict can change; part of the key of stored verdicts.
+RUNNER_VERSION = "1"
+
+
+def isolation() -> Isolation:
+    """Returns the mechanisms that this machine allows; each was tried."""
+    return Isolation(LIMITS_ONLY, (), dict.fromkeys(MECHANISMS, "not tried"))
+
+
+def require_isolation(level: str) -> Isolation:
+    """Returns what `isolation()` does; raises `IsolationError` if it does not satisfy `level`."""
+    found = isolation()
+    if not found.satisfies(level):
+        raise IsolationError(f"This machine isolates programs by {found.name}, not by {level}.")
+    return found
+
+
+def run(
+    programs: Sequence[str],
+    tests: Sequence[str],
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+    *,
+    workers: int | None = None,
+    require: str | None = None,
+    report: Callable[[int, Verdict], None] | None = None,
+) -> list[Verdict]:
+    """Returns one verdict per program: whether it passes the tests of the same index.
+
+    Args:
+        programs: the programs, as text.
+        tests: for each program, the code that tests it.
+        limits: what each program may use.
+        workers: how many programs run at once; as many as there are processors if None.
+        require: the mechanisms that must be active, such as `landlock+seccomp`; `IsolationError` is
+            raised if this machine lacks one.
+        report: is called with the index and the verdict of each program when it is known, in the
+            order in which programs end, from the calling thread.
+    """
+    if require is not None:
+        require_isolation(require)
+    verdicts = []
+    for index, (program, test) in enumerate(zip(programs, tests, strict=True)):
+        begin = time.monotonic()
+        command = [sys.executable, "-I", "-c", f"{program}\n{test}"]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=limits.wall_seconds)
+            outcome = "failed" if done.returncode else "passed"
+        except subprocess.TimeoutExpired:
+            outcome = "timed out"
+        verdict = Verdict(outcome == "passed", outcome, "", time.monotonic() - begin)
+        verdicts.append(verdict)
+        if report:
+            report(index, verdict)
+    return verdicts
+
+
+def calibrate(
+    programs: Sequence[str],
+    tests: Sequence[str],
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+    *,
+    margin: float = 5.0,
+    workers: int | None = None,
+) -> Limits:
+    """Returns limits with a wall limit of at least `margin` times what the slowest solution takes.
+
+    On a slow machine the wall limit grows, so that right answers do not time out; it is never less
+    than that of `limits`.
+
+    Args:
+        programs: canonical solutions.
+        tests: their tests.
+        limits: the limits to start from.
+        margin: how much slower than its canonical solution a program may be.
+        workers: how many run at once, as in `run`.
+    """
+    generous = limits.with_wall_seconds(10 * limits.wall_seconds)
+    verdicts = run(programs, tests, generous, workers=workers)
+    slowest = max((verdict.seconds for verdict in verdicts if verdict.passed), default=0.0)
+    return limits.with_wall_seconds(max(limits.wall_seconds, margin * slowest))
