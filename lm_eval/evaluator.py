@@ -17,6 +17,7 @@ import numpy as np
 from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
+from lm_eval.code_scoring import code_session
 from lm_eval.config.run import RunConfig, Seeds, absolute_path, without_secrets
 from lm_eval.contamination.coverage import Decontamination
 from lm_eval.contamination.findings import read_findings
@@ -126,7 +127,8 @@ def _evaluate_run(
         check_run(run, tasks)
         decontamination = contaminated_documents(run.decontaminate, findings, tasks)
         if run.check_integrity:
-            check_integrity(run.task_list, manager, tasks, run.seed.fewshot)
+            with code_session(run, active_run.verdicts):
+                check_integrity(run.task_list, manager, tasks, run.seed.fewshot)
     with stages("load_model"):
         check_before_loading(run)
         lm = create_model(run)
@@ -202,7 +204,11 @@ def evaluate_tasks(
         statistics = describe_usage(executor, context.usage, None if store is None else done.sent)
     if statistics is None:
         return None  # one of several processes, and not the one that collects the answers
-    with stages("score"), attach_answers_to_errors(tasks, chosen):
+    with (
+        stages("score"),
+        attach_answers_to_errors(tasks, chosen),
+        code_session(run, active_run.verdicts) as programs,
+    ):
         scores = {
             name: score(task, chosen.get(name), context.think_end_token)
             for name, task in answered(tasks).items()
@@ -215,6 +221,8 @@ def evaluate_tasks(
             decontamination,
         )
     statistics["timings"] = stages.seconds
+    if programs is not None and programs.isolation:
+        statistics["isolation"], statistics["programs"] = programs.isolation, programs.describe()
     if unanswered := unanswered_documents(tasks, chosen):
         statistics["partial"], statistics["unanswered_documents"] = True, unanswered
     if store is not None:
@@ -302,6 +310,7 @@ def simple_evaluate(
     fresh: bool = False,
     max_failed: float | None = DEFAULT_MAX_FAILED,
     decontaminate: str | None = None,
+    require_isolation: str | None = None,
 ) -> EvalResults | None:
     """Evaluates a model on tasks and returns the results.
 
@@ -357,6 +366,8 @@ def simple_evaluate(
             stopped with a `ModelError`; below 1, which share of them. None for any number.
         decontaminate: path of a findings file (docs/contamination.md). The results then also
             contain the scores over the documents that were not found in the corpus.
+        require_isolation: the isolation that programs of code tasks need at least, for example
+            "landlock+seccomp" (docs/code.md).
 
     Returns:
         The results (docs/results.md); None in a process that does not collect answers (a rank other
@@ -396,6 +407,7 @@ def simple_evaluate(
         max_failed=max_failed,
         fresh=fresh,
         decontaminate=decontaminate,
+        require_isolation=require_isolation,
     )
     results = run_evaluation(run, task_manager)
     if evaluation_tracker is not None and results is not None:
@@ -455,6 +467,7 @@ def evaluate(
     confidence: float | None = None,
     cluster: str | None = None,
     max_failed: float | None = DEFAULT_MAX_FAILED,
+    require_isolation: str | None = None,
 ) -> EvalResults | None:
     """Evaluates a model on loaded tasks and returns the results.
 
@@ -481,6 +494,7 @@ def evaluate(
         confidence=confidence,
         cluster=cluster,
         max_failed=max_failed,
+        require_isolation=require_isolation,
     )
     tasks, groups = flatten(task_dict)
     return evaluate_tasks(run, lm, tasks, groups)

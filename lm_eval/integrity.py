@@ -3,7 +3,8 @@
 First the files are read, and every problem is reported with its line. Then prompts are built from
 the first documents, twice, and must be the same both times. Finally the gold answers are scored in
 place of a model's answers. Scoring must not fail, and in multiple-choice tasks the gold answers
-must be scored as correct.
+must be scored as correct. In tasks that run programs, the canonical solutions must pass their
+tests, if the user has confirmed that programs may run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import numpy as np
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
+from lm_eval.code_eval import current_session
+from lm_eval.code_scoring import check_canonical, is_code_task, uses_sandbox
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.engine.keys import prompts_hash, set_digests
 from lm_eval.errors import ConfigError, EvalError, describe_cause
@@ -188,10 +191,10 @@ def _none_problems_in(
 def _scoring_problems(task: Task) -> list[str]:
     """Returns the problems in the scoring of gold answers; raises `EvalError` if scoring fails.
 
-    Returns none for tasks that run code which the model writes.
+    For tasks that run code which the model writes, these are the canonical solutions that fail.
     """
-    if getattr(task, "UNSAFE_CODE", False):  # scoring would run the answers as code
-        return []
+    if is_code_task(task):
+        return _canonical_problems(task)
     answered, not_choices = _gold_answers(task)
     if not_choices:
         return [
@@ -203,6 +206,39 @@ def _scoring_problems(task: Task) -> list[str]:
     uncertainty = UncertaintyConfig(bootstrap_iters=0)
     summarize({str(task.task_name): scored}, {}, uncertainty, keep_samples=False)
     return _gold_scored_wrong(task, scored)
+
+
+def _canonical_problems(task: Task) -> list[str]:
+    """Returns a problem for each document of a code task whose canonical solution fails its tests.
+
+    All documents are checked, and at most 10 problems returned. Logs that nothing was checked if
+    running programs was not confirmed.
+    """
+    session = current_session()
+    if session is None:
+        logger.warning(
+            "task %r: its canonical solutions are not checked, because that runs them. Pass "
+            "--confirm_run_unsafe_code to run them in the sandbox.",
+            task.task_name,
+        )
+        return []
+    if not uses_sandbox(task):
+        return []
+    task.build_all_requests()
+    by_doc: dict[int, list[Instance]] = {}
+    for request in task.instances:
+        by_doc.setdefault(request.doc_id or 0, []).append(request)
+    checked = check_canonical(session, task, list(by_doc.values()), list(by_doc))
+    failed = [one for one in checked if not one.passed]
+    problems = [
+        f"task {task.task_name!r}, document {one.doc_id}: its canonical solution fails its own "
+        f"tests ({one.detail}), so no answer may be able to pass them."
+        for one in failed[:_MAX_LISTED]
+    ]
+    if len(failed) > _MAX_LISTED:
+        more = len(failed) - _MAX_LISTED
+        problems.append(f"task {task.task_name!r}: {more} more canonical solutions fail.")
+    return problems
 
 
 def _gold_scored_wrong(task: Task, scored: TaskScores) -> list[str]:

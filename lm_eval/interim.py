@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from lm_eval.api.context import RunContext
 from lm_eval.api.task import Task
+from lm_eval.code_scoring import is_code_task
 from lm_eval.engine.keys import request_keys
 from lm_eval.engine.repeats import grouped, repeated
 from lm_eval.engine.store import MISSING, AnswerStore
@@ -57,7 +58,9 @@ class InterimResults:
         context: RunContext,
     ) -> None:
         self._write, self._seed = run.write_partial, run.settings.seed.model_seeds
-        self._tasks, self._numbers, self._store = tasks, numbers, store
+        # Code tasks are scored only at the end: their programs would keep the model waiting.
+        self._tasks = {name: task for name, task in tasks.items() if not is_code_task(task)}
+        self._numbers, self._store = numbers, store
         self._uncertainty, self._think_end_token = uncertainty, context.think_end_token
         self._keys: dict[str, list[bytes | None]] = {}
         #: For each request key without an answer, the tasks that need it.

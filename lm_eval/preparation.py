@@ -15,10 +15,12 @@ from typing import Any
 from lm_eval.api.context import RunContext
 from lm_eval.api.model import LM, TemplateLM, check_has_chat_template
 from lm_eval.api.task import Task
+from lm_eval.code_scoring import is_code_task, is_uncontained
 from lm_eval.config.generation import MAX_LENGTH_NAMES
 from lm_eval.config.run import RunConfig
 from lm_eval.data.draw import draw
 from lm_eval.errors import ConfigError, ModelError, as_original_type, suggestion
+from lm_eval.sandbox import require_isolation
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -93,8 +95,8 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
     """Raises `ConfigError` for settings that do not fit the tasks, independently of the model.
 
     Rejects a `cluster` column that no task has, and tasks that run code which the model writes,
-    unless the user has confirmed that. Raises `DataError` if a filter reads a file that does not
-    fit its task.
+    unless the user has confirmed that and the isolation suffices (`IsolationError`). Raises
+    `DataError` if a filter reads a file that does not fit its task.
     """
     if run.cluster and not any(task.has_column(run.cluster) for task in tasks.values()):
         raise ConfigError(
@@ -102,12 +104,35 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
             "they have, or a template such as '{{passage}}'."
         )
     for name, task in tasks.items():
-        if getattr(task, "UNSAFE_CODE", False) and not run.confirm_run_unsafe_code:
-            raise ConfigError(
-                f"task {name!r} runs code that the model writes. "
-                "Confirm with --confirm_run_unsafe_code if you accept that."
-            )
+        if is_code_task(task):
+            _check_code_task(run, name, task)
         task.check_filters()
+
+
+def _check_code_task(run: RunConfig, name: str, task: Task) -> None:
+    """Raises `ConfigError` unless the run may run the programs that a model writes for a task.
+
+    The user must have confirmed it, and the isolation must satisfy `require_isolation`
+    (`IsolationError`). Logs a warning if the task does not use the sandbox.
+    """
+    if not run.confirm_run_unsafe_code:
+        raise ConfigError(
+            f"task {name!r} runs code that the model writes. "
+            "Confirm with --confirm_run_unsafe_code if you accept that."
+        )
+    if run.predict_only:
+        return
+    if run.require_isolation is not None:
+        require_isolation(run.require_isolation)
+    if not is_uncontained(task):
+        return
+    problem = f"task {name!r} runs programs with functions of its own, not in the sandbox"
+    if run.require_isolation is not None:
+        raise ConfigError(
+            f"{problem}, so require_isolation {run.require_isolation!r} cannot be satisfied. Leave "
+            "the task out, or let its metric call lm_eval.code_eval.pass_at_k (docs/code.md)."
+        )
+    logger.warning("%s: they can do what you can do on this machine.", problem)
 
 
 def make_context(run: RunConfig, lm: LM, seed: int | None) -> RunContext:

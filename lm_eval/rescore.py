@@ -15,6 +15,7 @@ from typing import Any
 
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.api.task import Task
+from lm_eval.code_scoring import code_session
 from lm_eval.config.run import RunConfig, absolute_path
 from lm_eval.contamination.findings import read_findings
 from lm_eval.data import mirror_at
@@ -83,7 +84,8 @@ class _AnsweredTasks:
     """Tasks whose requests have their answers, and the other inputs of scoring.
 
     `numbers` are the indices of the documents of each task, if not all were evaluated; `origin`
-    describes where the answers come from, for the results.
+    describes where the answers come from, for the results; `verdicts` is the file with the verdicts
+    of programs, if the answers come from a run folder.
     """
 
     run: RunConfig
@@ -91,6 +93,7 @@ class _AnsweredTasks:
     numbers: Mapping[str, Sequence[int]]
     think_end_token: Any = None
     origin: dict[str, Any] = field(default_factory=dict)
+    verdicts: Path | None = None
 
 
 def score(
@@ -117,7 +120,8 @@ def score(
         include_path: additional folders with tasks.
         log_samples: whether the results contain every document with its answers and scores.
         settings: other settings of the run that scoring uses: `bootstrap_iters`, `confidence`,
-            `cluster`, `data_dir`, `decontaminate`, `confirm_run_unsafe_code`.
+            `cluster`, `data_dir`, `decontaminate`, `confirm_run_unsafe_code`,
+            `require_isolation`.
 
     Raises:
         OutputError: there is no such folder, or it contains neither runs nor sample logs
@@ -129,6 +133,7 @@ def score(
     allowed = (
         *("bootstrap_iters", "confidence", "cluster", "data_dir", "decontaminate"),
         "confirm_run_unsafe_code",
+        "require_isolation",
     )
     for name in settings:
         if name not in allowed:
@@ -230,11 +235,12 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
     findings = None if run.decontaminate is None else read_findings(run.decontaminate)
     decontamination = contaminated_documents(run.decontaminate, findings, loaded["tasks"])
     scores: dict[str, TaskScores] = {}
-    for name, task in answered_tasks(loaded["tasks"]).items():
-        scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
-        if wanted.metrics is not None:
-            _drop_other_metrics(scored)
-        scores[name] = scored
+    with code_session(run, answered.verdicts) as programs:
+        for name, task in answered_tasks(loaded["tasks"]).items():
+            scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
+            if wanted.metrics is not None:
+                _drop_other_metrics(scored)
+            scores[name] = scored
     uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
     summary = with_clean_scores(
         summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples),
@@ -246,6 +252,8 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
     statistics: RunStatistics = {}
     if unanswered := unanswered_documents(loaded["tasks"], answered.numbers):
         statistics = {"partial": True, "unanswered_documents": unanswered}
+    if programs is not None and programs.isolation:
+        statistics["isolation"], statistics["programs"] = programs.isolation, programs.describe()
     return run, assemble(
         summary,
         statistics=statistics,
@@ -338,7 +346,9 @@ def _load_from_run(stored: StoredRun, wanted: Changes) -> _AnsweredTasks:
     with AnswerStore(stored.answers, state["model"], read_only=True) as store:
         _set_answers(run, stored, store, tasks, hashes)
     origin = {"run": str(stored.folder.path), "model_identity": state["model"], "hashes": hashes}
-    return _AnsweredTasks(run, loaded, numbers, state.get("think_end_token"), origin)
+    return _AnsweredTasks(
+        run, loaded, numbers, state.get("think_end_token"), origin, stored.folder.verdicts
+    )
 
 
 def _load_as_in_run(run: RunConfig, before: Any, manager: TaskManager) -> TaskDict:

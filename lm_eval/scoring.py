@@ -12,6 +12,7 @@ from typing import Any
 from lm_eval.api.filter import LeftOut
 from lm_eval.api.instance import Completion, Failure, Instance
 from lm_eval.api.task import Task
+from lm_eval.code_scoring import run_programs
 from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause
 from lm_eval.filters.thinking import Thinking
@@ -173,6 +174,7 @@ def score(
         requests_by_doc = _by_document(task.instances)
     numbers = [doc_ids[i] if doc_ids else i for i in requests_by_doc]
     scores = TaskScores(task, numbers, list(requests_by_doc.values()))
+    run_programs(task, scores.requests, numbers)
     for pipeline in task.instances[0].filtered_resps:
         scores.pipelines[pipeline] = _measure(task, pipeline, numbers, scores.requests)
     if task.gold_missing:

@@ -46,7 +46,8 @@ MAY_USE = {
     "decontamination": set(),
     "helpers": FOUNDATION,
     "sandbox": FOUNDATION,
-    "config": FOUNDATION | {"api.instance"},
+    "code_eval": FOUNDATION | {"sandbox"},
+    "config": FOUNDATION | {"api.instance", "sandbox", "code_eval"},
     "api.instance": FOUNDATION,
     "api.usage": FOUNDATION,
     "api.context": FOUNDATION | {"api.usage"},
@@ -57,28 +58,34 @@ MAY_USE = {
     "prompts": FOUNDATION | {"api.registry", "config"},
     "contamination.findings": FOUNDATION,
     "filters": FOUNDATION | CONTRACTS | {"contamination.findings"},
-    "metrics": FOUNDATION | CONTRACTS | {"config", "stats"},
+    "metrics": FOUNDATION | CONTRACTS | {"config", "stats", "code_eval"},
     "engine": FOUNDATION | CONTRACTS | {"config"},
     "models": FOUNDATION | CONTRACTS | {"config", "data", "engine"},
     "features": FOUNDATION | {"models"},
     "api.task": BELOW_TASKS,
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
-    "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters", "engine"},
+    "code_scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"config", "engine", "code_eval"},
+    "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters", "engine", "code_scoring"},
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring", "engine", "contamination.findings"},
     "runs": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"config", "engine", "results"},
-    "interim": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"engine", "scoring", "results", "runs"},
-    "integrity": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "scoring", "results"},
-    "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks"},
+    "interim": FOUNDATION
+    | CONTRACTS
+    | TASK_CONTRACTS
+    | {"engine", "scoring", "code_scoring", "results", "runs"},
+    "integrity": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "engine", "scoring", "code_eval", "code_scoring", "results"},
+    "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "sandbox", "code_scoring"},
     "evaluator": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"}
-    | {"runs", "contamination.findings"},
+    | {"runs", "contamination.findings", "code_scoring"},
     "logged_tasks": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "preparation", "results", "runs"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "logged_tasks", "engine", "scoring", "results", "runs"}
-    | {"contamination.findings"},
+    | {"contamination.findings", "code_scoring"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
@@ -89,7 +96,7 @@ MAY_USE = {
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
-    | {"runs", "scaffold", "contamination.findings", "contamination"},
+    | {"runs", "scaffold", "contamination.findings", "contamination", "code_scoring"},
 }
 
 #: The modules of `contamination` that read and write findings. Other packages may use them.

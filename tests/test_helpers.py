@@ -66,11 +66,12 @@ def test_the_helpers_are_imported_on_first_use() -> None:
     ("function", "arguments"),
     [("humaneval.utils.pass_at_k", ([""], [[""]], [1])), ("mbpp.utils.pass_at_1", ("", [[""]]))],
 )
-def test_functions_that_would_run_programs_say_that_they_cannot(
-    function: str, arguments: tuple[Any, ...]
+def test_functions_that_would_run_programs_ask_for_consent(
+    function: str, arguments: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("HF_ALLOW_CODE_EVAL", raising=False)
     module, _, name = function.rpartition(".")
-    with pytest.raises(ConfigError, match="has no sandbox"):
+    with pytest.raises(ConfigError, match=r"without your consent.*HF_ALLOW_CODE_EVAL=1"):
         getattr(importlib.import_module(f"lm_eval.tasks.{module}"), name)(*arguments)
 
 

@@ -278,10 +278,10 @@ def test_the_entry_points_take_the_published_parameters() -> None:
             SIMPLE_EVALUATE,
             [
                 *("data_dir", "confidence", "cluster", "sample", "sample_seed", "output_path"),
-                *("fresh", "max_failed", "decontaminate"),
+                *("fresh", "max_failed", "decontaminate", "require_isolation"),
             ],
         ),
-        (lm_eval.evaluate, EVALUATE, ["confidence", "cluster", "max_failed"]),
+        (lm_eval.evaluate, EVALUATE, ["confidence", "cluster", "max_failed", "require_isolation"]),
     ):
         assert list(inspect.signature(function).parameters) == [*published, *ours]
 

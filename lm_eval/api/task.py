@@ -580,6 +580,10 @@ class Task(abc.ABC):
         """
         return None
 
+    def scoring_functions(self) -> list[Callable[..., Any]]:
+        """Returns the functions that compute the metric values of a document."""
+        return [self.process_results]
+
     def has_column(self, column: str) -> bool:
         """Returns whether the first document to evaluate has this column; for the `cluster` option.
 

@@ -77,6 +77,21 @@ def add_decontaminate(parser: Any) -> None:
     )
 
 
+def add_code_options(parser: Any) -> None:
+    """Adds `--confirm_run_unsafe_code` and `--require_isolation`."""
+    parser.add_argument(
+        "--confirm_run_unsafe_code",
+        action="store_true",
+        help="allow tasks to run code that the model has written, in a sandbox",
+    )
+    parser.add_argument(
+        "--require_isolation",
+        metavar="LEVEL",
+        help="refuse to run code with less isolation than this, such as landlock+seccomp or "
+        "namespaces+landlock+seccomp",
+    )
+
+
 def add_verbosity(parser: Any) -> None:
     """Adds `--verbosity`, a log level in upper case; None if it is not given."""
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")

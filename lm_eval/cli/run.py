@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli import ls
 from lm_eval.cli.options import (
+    add_code_options,
     add_data_dir,
     add_decontaminate,
     add_include_path,
@@ -149,11 +150,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trust_remote_code",
         help="allow code from the model's hub repository to run",
     )
-    _flag(
-        group,
-        "--confirm_run_unsafe_code",
-        help="allow tasks to run code that the model has written",
-    )
+    add_code_options(group)
 
 
 def _flag(group: Any, *names: str, help: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli.options import (
+    add_code_options,
     add_data_dir,
     add_decontaminate,
     add_include_path,
@@ -56,11 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log_samples", "-s", action="store_true", help="also write every prompt, answer and score"
     )
     add_samples_format(parser)
-    parser.add_argument(
-        "--confirm_run_unsafe_code",
-        action="store_true",
-        help="allow tasks to run code that the model has written",
-    )
+    add_code_options(parser)
     add_verbosity(parser)
 
 
@@ -84,7 +81,10 @@ def execute(arguments: argparse.Namespace) -> int:
         check_writable(output)
     settings = {
         name: getattr(arguments, name)
-        for name in ("bootstrap_iters", "confidence", "cluster", "data_dir", "decontaminate")
+        for name in (
+            *("bootstrap_iters", "confidence", "cluster", "data_dir", "decontaminate"),
+            "require_isolation",
+        )
         if getattr(arguments, name) is not None
     }
     settings["log_samples"] = arguments.log_samples

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from lm_eval.cli.options import add_data_dir, add_include_path, add_table, include_paths
+from lm_eval.cli.options import (
+    add_code_options,
+    add_data_dir,
+    add_include_path,
+    add_table,
+    include_paths,
+)
 
 HELP = "check tasks, groups or a model"
 
@@ -29,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the model to check, such as my_models.py:Class: a few requests of each type are sent",
     )
     add_table(parser, "--model_args", "-a", help="arguments of the model")
+    add_code_options(parser)
     add_data_dir(parser)
     add_include_path(parser)
 
@@ -89,11 +96,17 @@ def _problems_of_tasks(names: list[str], arguments: argparse.Namespace) -> list[
     The tasks are built and tried only if no file has a problem and `--no_build` is not given.
     Errors count as problems.
     """
+    from lm_eval.code_scoring import code_session
+    from lm_eval.config.run import RunConfig
     from lm_eval.data import mirror_at
     from lm_eval.errors import EvalError
     from lm_eval.integrity import problems_in_files, problems_in_task
     from lm_eval.tasks import TaskManager
 
+    run = RunConfig(
+        confirm_run_unsafe_code=arguments.confirm_run_unsafe_code,
+        require_isolation=arguments.require_isolation,
+    )
     manager = TaskManager(include_path=include_paths(arguments.include_path))
     problems: list[str] = []
 
@@ -108,7 +121,7 @@ def _problems_of_tasks(names: list[str], arguments: argparse.Namespace) -> list[
     for name in names:
         attempt(lambda name=name: problems_in_files(name, manager))  # type: ignore[misc]
     if not problems and not arguments.no_build:
-        with mirror_at(arguments.data_dir):
+        with mirror_at(arguments.data_dir), code_session(run):
             for name in names:
                 attempt(
                     lambda name=name: [  # type: ignore[misc]

@@ -193,6 +193,7 @@ class RunConfig:
     decontaminate: str | None = None
     trust_remote_code: bool = False
     confirm_run_unsafe_code: bool = False
+    require_isolation: str | None = None
     metadata: Any = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     """The `VARIABLES` that were set when the run was recorded; used for those not set now."""
@@ -227,6 +228,8 @@ class RunConfig:
                     "computes no scores. Leave decontaminate out, and score the answers later: "
                     "lm-eval score DIR --decontaminate FINDINGS"
                 )
+        if self.require_isolation is not None:
+            self._check_isolation_name()
         if self.fewshot_as_multiturn and not self.apply_chat_template:
             raise ConfigError("fewshot_as_multiturn needs apply_chat_template; set that too.")
         if self.fewshot_as_multiturn is None:
@@ -262,6 +265,15 @@ class RunConfig:
             return dict(parse_arguments(value))
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
+
+    def _check_isolation_name(self) -> None:
+        """Raises `ConfigError` if `require_isolation` is not a level of isolation."""
+        from lm_eval.sandbox import IsolationError, mechanisms_of
+
+        try:
+            mechanisms_of(str(self.require_isolation))
+        except IsolationError as error:
+            raise ConfigError(f"require_isolation: {error}") from error
 
     def _check_numbers(self) -> None:
         """Converts numeric settings to numbers; raises `ConfigError` if one is out of range.

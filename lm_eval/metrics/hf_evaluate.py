@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lm_eval.errors import ConfigError, DataError
@@ -27,9 +28,14 @@ KNOWN = frozenset(
 def load_metric(name: str) -> Callable[..., Any]:
     """Returns the `compute` function of the metric `name` of the `evaluate` library.
 
-    Raises `ConfigError` if the library is not installed, and `DataError` if the metric cannot be
-    loaded. Metrics are downloaded from the Hugging Face Hub on first use.
+    For `code_eval` it is our `pass_at_k`, which runs programs in the sandbox. Raises `ConfigError`
+    if the library is not installed, and `DataError` if the metric cannot be loaded. Metrics are
+    downloaded from the Hugging Face Hub on first use.
     """
+    if name == "code_eval":
+        from lm_eval.code_eval import pass_at_k
+
+        return partial(pass_at_k, k=[1])
     if importlib.util.find_spec("evaluate") is None:
         raise ConfigError(
             f"metric {name!r} is part of the `evaluate` library, which is not installed. Install "

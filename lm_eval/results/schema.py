@@ -195,6 +195,21 @@ class RunStatistics(TypedDict, total=False):
     failed_requests: Annotated[
         dict[str, int], "for each task: number of requests that got no answer", _NO_REQUESTS
     ]
+    isolation: Annotated[
+        str,
+        "how the programs of code tasks were isolated, for example `namespaces+landlock+seccomp`; "
+        "`none` if a task runs programs with functions of its own",
+        "partial; if no task runs programs",
+    ]
+    programs: Annotated[
+        dict[str, dict[str, Any]],
+        "for each task that runs programs in the sandbox: number of different programs "
+        "(`programs`), of those run now (`run`) and by outcome (`outcomes`); time limit of a "
+        "program (`wall_seconds`); number of canonical solutions that it is calibrated by, and the "
+        "longest time one of them took (`canonical_solutions`, `slowest_canonical_seconds`); "
+        "documents whose canonical solution fails (`canonical_failed`)",
+        "partial; if no task runs programs",
+    ]
     partial: Annotated[
         bool,
         "true: documents are missing in the scores, because requests failed",

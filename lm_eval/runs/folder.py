@@ -2,7 +2,8 @@
 
 `run.json` contains one record per run (`runs/record.py`) with everything that `lm-eval resume`
 needs. `answers.sqlite` is the answer store that all runs of the folder share.
-`answer_index_<id>.npz` maps the answers of one run to its documents.
+`answer_index_<id>.npz` maps the answers of one run to its documents. `verdicts.sqlite` holds the
+verdicts of programs in these answers, if tasks run them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 #: The file with the records of all runs of a folder.
 RECORD_FILE = "run.json"
 ANSWERS_FILE = "answers.sqlite"
+VERDICTS_FILE = "verdicts.sqlite"
 LOCK_FILE = "run.lock"
 PARTIAL_RESULTS_FILE = "results_partial.json"
 #: Version of the format of `run.json`. In version 1 it contained a single run, whose answer index
@@ -87,6 +89,11 @@ class RunFolder:
     def answers(self) -> Path:
         """Path of the folder's own answer store, `answers.sqlite`."""
         return self.path / ANSWERS_FILE
+
+    @property
+    def verdicts(self) -> Path:
+        """Path of the store with the verdicts of programs, `verdicts.sqlite`; it may not exist."""
+        return self.path / VERDICTS_FILE
 
     def store(self, use_cache: str | None) -> Path:
         """Returns the path of a run's store: that of `use_cache`, or the folder's own if None.
@@ -316,12 +323,13 @@ class RunFolder:
     def _remove_unused_folders(self, created: Sequence[Path]) -> None:
         """Removes the folders that a run has `created`, if it failed before it was recorded.
 
-        It then has left at most the lock file and an answer store, which are removed too. Folders
-        with other files stay.
+        It then has left at most the lock file and stores of answers and verdicts, which are removed
+        too. Folders with other files stay.
         """
         if not created or not self.path.is_dir():
             return
-        found, unused = set(self.path.iterdir()), {self.path / LOCK_FILE, self.path / ANSWERS_FILE}
+        unused = {self.path / name for name in (LOCK_FILE, ANSWERS_FILE, VERDICTS_FILE)}
+        found = set(self.path.iterdir())
         with suppress(OSError):  # some systems do not remove open files
             if found <= unused:  # neither a record nor an answer index was written
                 for file in found:

@@ -49,6 +49,11 @@ class Run:
             return self.folder.store(shared)
         return None if shared is None else shared_store(shared)
 
+    @property
+    def verdicts(self) -> Path | None:
+        """Path of the file with the verdicts of programs; None for a run without a folder."""
+        return None if self.folder is None else self.folder.verdicts
+
     @contextmanager
     def open_store(self, identity: str) -> Iterator[AnswerStore | None]:
         """Opens the store for a model's answers and closes it after the `with` block.

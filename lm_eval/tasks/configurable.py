@@ -674,6 +674,13 @@ class ConfigurableTask(Task):
         """Whether the task file, a subclass or the instance has its own `process_results`."""
         return callable(self.config.process_results) or not self.is_unchanged("process_results")
 
+    def scoring_functions(self) -> list[Callable[..., Any]]:
+        """Returns the functions of its metrics, or those of the task's own `process_results`."""
+        if not self._has_custom_scoring:
+            return [fn for fn, _ in self._metrics.functions().values() if fn is not None]
+        own = self.config.process_results
+        return [own] if callable(own) else [self.process_results]
+
     def is_unchanged(self, method: str) -> bool:
         """Returns whether `method` is that of `ConfigurableTask`.
 

@@ -1,13 +1,13 @@
-"""Filters for HumanEval that turn responses into programs, and a placeholder for pass@k."""
+"""Filters for HumanEval that turn responses into programs."""
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Sequence
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from lm_eval.code_eval import pass_at_k
+
+__all__ = ["completed", "completed_instruct", "pass_at_k"]
 
 
 def completed(resps: Sequence[Sequence[str]], docs: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -23,20 +23,3 @@ def completed_instruct(
 ) -> list[list[str]]:
     """Like `completed`, but drops everything from the end of the response's code block on."""
     return completed([[answer.split("```")[0] for answer in answers] for answers in resps], docs)
-
-
-def pass_at_k(
-    references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int]
-) -> dict[str, float]:
-    """Returns NaN for each `pass@k` and logs a warning: there is no sandbox for programs yet."""
-    warn_programs_not_run()
-    return {f"pass@{count}": float("nan") for count in k}
-
-
-@functools.cache
-def warn_programs_not_run() -> None:
-    """Logs, once per process, that generated programs are not run."""
-    logger.warning(
-        "The score pass@k is NaN: this version has no sandbox and does not run the programs that "
-        "the model wrote. Pass --log_samples to save them, and test them with another tool."
-    )

@@ -1,4 +1,4 @@
-"""Filter, few-shot examples and a placeholder metric for MBPP."""
+"""Filter, few-shot examples and the metric of MBPP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lm_eval.tasks.humaneval.programs import warn_programs_not_run
+from lm_eval.code_eval import pass_at_k
 
 _BLOCK = re.compile(r"```(?:\w+)?\n?(.*?)\n?```", re.DOTALL)
 
@@ -25,10 +25,16 @@ def first_blocks(resps: Sequence[Sequence[str]], docs: Sequence[dict[str, Any]])
     return [[first_block(answer) for answer in answers] for answers in resps]
 
 
-def pass_at_1(references: Sequence[str], predictions: Sequence[Any]) -> float:
-    """Returns NaN and logs a warning: there is no sandbox to run programs in yet."""
-    warn_programs_not_run()
-    return float("nan")
+def pass_at_1(
+    references: str | Sequence[str], predictions: Sequence[str] | Sequence[Sequence[str]]
+) -> float:
+    """Returns pass@1: the share of programs that pass their tests.
+
+    `references` are the tests of each problem, or those of a single one; `predictions` are the
+    program of each problem, or lists of sampled programs.
+    """
+    tests = [references] if isinstance(references, str) else references
+    return pass_at_k(tests, predictions, k=1)["pass@1"]
 
 
 def examples() -> list[dict[str, Any]]:

@@ -1,0 +1,192 @@
+"""Runs the programs of code tasks before they are scored: all programs of a task at once.
+
+The metrics of a code task submit programs one document at a time (`lm_eval.code_eval`). Here, every
+document is scored twice: first, its programs are only collected; then all of them run at once, and
+`scoring.py` scores the documents with the verdicts. The canonical solutions of the documents, where
+there are some, run first: they show how much time programs need on this machine.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.filter import LeftOut
+from lm_eval.api.instance import Instance
+from lm_eval.api.task import Task
+from lm_eval.code_eval import CodeSession, Job, current_session
+from lm_eval.code_eval.canonical import canonical_answers
+from lm_eval.code_eval.evaluate_module import runs_in_sandbox
+from lm_eval.code_eval.verdict_store import VerdictStore
+from lm_eval.config.run import RunConfig
+from lm_eval.engine.progress import progress
+
+logger = logging.getLogger(__name__)
+
+#: How many documents a message lists.
+_MAX_LISTED = 10
+
+
+@dataclass(frozen=True)
+class CanonicalResult:
+    """Whether the canonical solution of a document passes its tests.
+
+    `doc_id` is the index of the document in the evaluated split; `detail` says why it fails.
+    """
+
+    doc_id: int
+    passed: bool
+    seconds: float
+    detail: str
+
+
+@contextmanager
+def code_session(run: RunConfig, verdicts: Path | None = None) -> Iterator[CodeSession | None]:
+    """Lets tasks run programs inside the `with` block, if the user has confirmed that.
+
+    Yields the session, which describes the programs for the results; None without confirmation.
+    `verdicts` is the file that stores verdicts; by default, they are kept in memory.
+    """
+    if not run.confirm_run_unsafe_code:
+        yield None
+        return
+    bar = partial(progress, desc="Running programs", unit="program")
+    with VerdictStore(verdicts, run.fresh) as store:
+        session = CodeSession(store, run.require_isolation, bar)
+        with session.active():
+            yield session
+
+
+def is_code_task(task: Task) -> bool:
+    """Returns whether a task runs code that the model writes."""
+    return bool(getattr(task, "UNSAFE_CODE", False))
+
+
+def uses_sandbox(task: Task) -> bool:
+    """Returns whether the scoring functions of a code task run programs in our sandbox."""
+    return runs_in_sandbox(task.scoring_functions())
+
+
+def is_uncontained(task: Task) -> bool:
+    """Returns whether a code task runs programs with functions of its own, outside our sandbox.
+
+    That is assumed of functions that neither are metrics of this package nor use the sandbox.
+    """
+    own = [f for f in task.scoring_functions() if not _is_metric_of_ours(f)]
+    return bool(own) and not runs_in_sandbox(own)
+
+
+def _is_metric_of_ours(function: Callable[..., Any]) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("lm_eval.metrics.")
+
+
+def run_programs(
+    task: Task, requests_by_doc: Sequence[Sequence[Instance]], doc_ids: Sequence[int]
+) -> None:
+    """Runs the programs in the answers to a code task; the metrics then find their verdicts.
+
+    Does nothing for other tasks. Logs a warning if canonical solutions fail, because no program can
+    then solve these documents.
+
+    Args:
+        task: the task.
+        requests_by_doc: for each document, its requests with filtered answers.
+        doc_ids: the indices of the documents in the evaluated split.
+    """
+    session = current_session()
+    if session is None or not is_code_task(task):
+        return
+    if is_uncontained(task):
+        session.add_uncontained(str(task.task_name))
+    if not uses_sandbox(task):
+        return
+    session.begin_task(str(task.task_name))
+    canonical = check_canonical(session, task, requests_by_doc, doc_ids)
+    failed = [one.doc_id for one in canonical if not one.passed]
+    session.calibrate([one.seconds for one in canonical if one.passed], failed)
+    if failed:
+        logger.warning(
+            "%s: the canonical solutions of %d documents fail their own tests (documents %s), so "
+            "their tests may be wrong. `lm-eval validate` lists them.",
+            task.task_name,
+            len(failed),
+            _listed(failed),
+        )
+    with session.gather() as jobs:
+        for requests in requests_by_doc:
+            _submit(task, requests)
+    session.run(jobs)
+
+
+def check_canonical(
+    session: CodeSession,
+    task: Task,
+    requests_by_doc: Sequence[Sequence[Instance]],
+    doc_ids: Sequence[int],
+) -> list[CanonicalResult]:
+    """Returns whether each canonical solution passes its tests; documents without one are left out.
+
+    Solutions are judged like answers of a model: they pass the task's filters and metrics.
+    """
+    results: dict[int, CanonicalResult] = {}
+    answers = {i: canonical_answers(requests[0].doc) for i, requests in enumerate(requests_by_doc)}
+    left = [i for i, forms in answers.items() if forms]
+    for form in range(2):
+        jobs = {i: _jobs(session, task, requests_by_doc[i], answers[i][form]) for i in left}
+        verdicts = iter(session.run_canonical([job for own in jobs.values() for job in own]))
+        for i in left:
+            judged = [next(verdicts) for _ in jobs[i]]
+            failed = [v for v in judged if not v.passed]
+            why = f"{failed[0].outcome} {failed[0].detail}".strip() if failed else "no program"
+            results[i] = CanonicalResult(
+                doc_ids[i],
+                bool(judged) and not failed,
+                max((v.seconds for v in judged), default=0.0),
+                why if failed or not judged else "",
+            )
+        left = [i for i in left if not results[i].passed]
+    return [results[i] for i in sorted(results)]
+
+
+def _jobs(session: CodeSession, task: Task, requests: Sequence[Instance], answer: str) -> list[Job]:
+    """Returns the programs that the metrics of a task would run for an answer to a document."""
+    answered = [
+        dataclasses.replace(one, resps=[answer] * (one.repeats or 1), filtered_resps={})
+        for one in requests
+    ]
+    with session.gather() as jobs:
+        try:
+            task.with_requests(answered).apply_filters()
+        except Exception as error:  # filters of task folders may raise anything
+            logger.debug("%s: filtering a canonical solution failed: %r", task.task_name, error)
+            return []
+        _submit(task, answered)
+    return jobs
+
+
+def _submit(task: Task, requests: Sequence[Instance]) -> None:
+    """Scores a document for the programs that this submits; the scores are discarded.
+
+    An exception is ignored: it is raised again, with the document, when the document is scored.
+    """
+    for pipeline in requests[0].filtered_resps:
+        answers = [request.filtered_resps[pipeline] for request in requests]
+        if any(isinstance(answer, LeftOut) for answer in answers):
+            continue
+        try:
+            task.score_document(pipeline, copy.deepcopy(requests[0].doc), answers)
+        except Exception as error:  # metrics of task folders may raise anything
+            logger.debug("%s: collecting programs failed: %r", task.task_name, error)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Returns the first numbers as text, with the number of those that are left out."""
+    more = f" and {len(numbers) - _MAX_LISTED} more" if len(numbers) > _MAX_LISTED else ""
+    return ", ".join(map(str, numbers[:_MAX_LISTED])) + more
