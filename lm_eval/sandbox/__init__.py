@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 
+from lm_eval.sandbox.pool import run_all
+from lm_eval.sandbox.probe import isolation, require_isolation
 from lm_eval.sandbox.types import (
     LIMITS_ONLY,
     MECHANISMS,
@@ -38,19 +37,6 @@ __all__ = [
 RUNNER_VERSION = "1"
 
 
-def isolation() -> Isolation:
-    """Returns the mechanisms that this machine allows; each was tried."""
-    return Isolation(LIMITS_ONLY, (), dict.fromkeys(MECHANISMS, "not tried"))
-
-
-def require_isolation(level: str) -> Isolation:
-    """Returns what `isolation()` does; raises `IsolationError` if it does not satisfy `level`."""
-    found = isolation()
-    if not found.satisfies(level):
-        raise IsolationError(f"This machine isolates programs by {found.name}, not by {level}.")
-    return found
-
-
 def run(
     programs: Sequence[str],
     tests: Sequence[str],
@@ -74,20 +60,7 @@ def run(
     """
     if require is not None:
         require_isolation(require)
-    verdicts = []
-    for index, (program, test) in enumerate(zip(programs, tests, strict=True)):
-        begin = time.monotonic()
-        command = [sys.executable, "-I", "-c", f"{program}\n{test}"]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=limits.wall_seconds)
-            outcome = "failed" if done.returncode else "passed"
-        except subprocess.TimeoutExpired:
-            outcome = "timed out"
-        verdict = Verdict(outcome == "passed", outcome, "", time.monotonic() - begin)
-        verdicts.append(verdict)
-        if report:
-            report(index, verdict)
-    return verdicts
+    return run_all(programs, tests, limits, isolation().levels, workers=workers, report=report)
 
 
 def calibrate(

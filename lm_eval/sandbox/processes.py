@@ -1,0 +1,146 @@
+"""Finds, counts and kills processes, and removes what they leave, where no namespace does it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+#: The users from here on are nobody's; each supervisor takes one for itself.
+FIRST_OWN_USER = 1_000_000_000
+NOBODY = 65534
+
+#: How long to go on killing processes that start others.
+_PATIENCE = 10.0
+
+
+def count_of_user() -> int:
+    """Returns how many threads the present user has, which a limit on processes counts as well."""
+    count = 0
+    for pid in _process_ids():
+        with suppress(OSError, ValueError):
+            if os.stat(f"/proc/{pid}").st_uid == os.getuid():
+                count += len(os.listdir(f"/proc/{pid}/task"))
+    return count
+
+
+def _process_ids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _descendants() -> list[int]:
+    """Returns the processes below this one; orphans are given to it, as it is their subreaper."""
+    parents = {}
+    for pid in _process_ids():
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+            parents[pid] = int(file.read().rpartition(b")")[2].split()[1])
+    found = {os.getpid()}
+    grown = True
+    while grown:
+        below = {pid for pid, parent in parents.items() if parent in found}
+        grown = not below <= found
+        found |= below
+    return sorted(found - {os.getpid()})
+
+
+def kill_descendants(user: int | None) -> None:
+    """Kills all processes that this one's children have started and left behind.
+
+    Args:
+        user: the user that only they run as, if there is one: then a single signal reaches all.
+    """
+    if sys.platform != "linux":
+        return
+    if not _has_children():
+        return
+    if user is not None and user >= FIRST_OWN_USER:
+        _as_user(user, lambda: os.kill(-1, signal.SIGKILL))
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        left = _descendants() if _has_children() else []
+        if not left:
+            return
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _as_user(user: int, action: Callable[[], object]) -> bool:
+    """Does something in a child process with another user; returns whether it succeeded."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            action()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def usable_user(wanted: int | None) -> int | None:
+    """Returns the unprivileged user that this process can become; None if it cannot be another."""
+    for user in (wanted, NOBODY):
+        if wanted is not None and user is not None and _as_user(user, lambda: None):
+            return user
+    return None
+
+
+def can_reach(user: int, path: str) -> bool:
+    """Returns whether a user can read a folder."""
+
+    def look() -> None:
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise PermissionError(path)
+
+    return _as_user(user, look)
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a folder, whatever permissions a program has given to its subfolders."""
+    for path, folders, _ in os.walk(folder, onerror=None):
+        for name in folders:
+            inner = os.path.join(path, name)
+            # Folders cannot be hard links; a symbolic link is not followed.
+            if stat.S_ISDIR(os.lstat(inner).st_mode):
+                os.chmod(inner, 0o700)
+    with suppress(FileNotFoundError):
+        os.chmod(folder, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def folder_size(folder: str) -> tuple[int, int]:
+    """Returns how many bytes and files a folder has; raises `PermissionError` if it hides some."""
+    size = files = 0
+    for path, folders, names in os.walk(folder, onerror=_raise_if_hidden):
+        files += len(folders) + len(names)
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(path, name)).st_blocks * 512
+    return size, files
+
+
+def _raise_if_hidden(error: OSError) -> None:
+    if isinstance(error, PermissionError):
+        raise error
