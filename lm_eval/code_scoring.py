@@ -38,12 +38,13 @@ _MAX_LISTED = 10
 class CanonicalResult:
     """Whether the canonical solution of a document passes its tests.
 
-    `doc_id` is the index of the document in the evaluated split; `detail` says why it fails.
+    `doc_id` is the index of the document in the evaluated split; `seconds` are what the solution
+    needs for each text of tests that it passes; `detail` says why it fails.
     """
 
     doc_id: int
     passed: bool
-    seconds: float
+    seconds: dict[str, float]
     detail: str
 
 
@@ -110,7 +111,7 @@ def run_programs(
     session.begin_task(str(task.task_name))
     canonical = check_canonical(session, task, requests_by_doc, doc_ids)
     failed = [one.doc_id for one in canonical if not one.passed]
-    session.calibrate([one.seconds for one in canonical if one.passed], failed)
+    session.calibrate({test: s for one in canonical for test, s in one.seconds.items()}, failed)
     if failed:
         logger.warning(
             "%s: the canonical solutions of %d documents fail their own tests (documents %s), so "
@@ -142,13 +143,13 @@ def check_canonical(
         jobs = {i: _jobs(session, task, requests_by_doc[i], answers[i][form]) for i in left}
         verdicts = iter(session.run_canonical([job for own in jobs.values() for job in own]))
         for i in left:
-            judged = [next(verdicts) for _ in jobs[i]]
-            failed = [v for v in judged if not v.passed]
+            judged = [(job.test, next(verdicts)) for job in jobs[i]]
+            failed = [v for _, v in judged if not v.passed]
             why = f"{failed[0].outcome} {failed[0].detail}".strip() if failed else "no program"
             results[i] = CanonicalResult(
                 doc_ids[i],
                 bool(judged) and not failed,
-                max((v.seconds for v in judged), default=0.0),
+                {test: v.seconds for test, v in judged if v.passed},
                 why if failed or not judged else "",
             )
         left = [i for i in left if not results[i].passed]

@@ -11,7 +11,7 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -85,17 +85,18 @@ class CodeSession:
     # -- one task -----------------------------------------------------------------------------
 
     def begin_task(self, name: str) -> None:
-        """Starts a task: its programs get the default time limit until `calibrate` is called."""
+        """Starts a task: its programs get the default time limits until `calibrate` is called."""
         self._task = self._tasks[name] = TaskPrograms()
 
     def add_uncontained(self, name: str) -> None:
         """Records that a task runs programs with functions of its own, without isolation."""
         self._uncontained.append(name)
 
-    def calibrate(self, seconds: Sequence[float], failed: Sequence[int] = ()) -> None:
-        """Sets the time limit of the task from the seconds that canonical solutions took.
+    def calibrate(self, seconds: Mapping[str, float], failed: Sequence[int] = ()) -> None:
+        """Sets the time limits of the task from the seconds that canonical solutions took.
 
-        `failed` are the numbers of the documents whose canonical solution fails.
+        `seconds` are those of each text of tests, `failed` the numbers of the documents whose
+        canonical solution fails.
         """
         self._task.calibrate(seconds, failed)
 
@@ -120,11 +121,15 @@ class CodeSession:
 
     def run(self, jobs: Sequence[Job]) -> list[Verdict]:
         """Runs programs, all at once; returns a verdict per job, stored ones where there are."""
-        keyed = [(_key(job, limits), job, limits) for job, limits in self._limited(jobs)]
+        seconds = [self._task.limit(job.test, job.seconds) for job in jobs]
+        made = {one: Limits().with_wall_seconds(one) for one in set(seconds)}
+        keyed = [
+            (_key(job, made[one]), job, made[one]) for job, one in zip(jobs, seconds, strict=True)
+        ]
         self._task.count_run(self._run_missing(keyed))
         found = self._found(keyed)
-        for (key, _, _), one in zip(keyed, found, strict=True):
-            self._task.count(key, one.verdict)
+        for (key, _, limits), one in zip(keyed, found, strict=True):
+            self._task.count(key, one.verdict, limits.wall_seconds)
             self._isolations.add(one.isolation)
         return [one.verdict for one in found]
 
@@ -143,13 +148,6 @@ class CodeSession:
         """Returns the stored verdicts of jobs, all of which have one."""
         found = [self._store.get(key) for key, _, _ in keyed]
         return [one for one in found if one is not None]
-
-    def _limited(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Limits]]:
-        made: dict[float, Limits] = {}
-        for job in jobs:
-            if job.seconds not in made:
-                made[job.seconds] = Limits().with_wall_seconds(self._task.limit(job.seconds))
-            yield job, made[job.seconds]
 
     def _run_missing(self, keyed: Sequence[tuple[bytes, Job, Limits]]) -> int:
         """Runs the programs without a stored verdict and stores theirs; returns their number."""

@@ -1,10 +1,10 @@
-"""The programs of one task: how many passed, and the time limit that they had."""
+"""The programs of one task: how many passed, and their time limits."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,10 @@ from lm_eval.sandbox import Verdict
 
 #: The time limit of a program in seconds, as in the metric `code_eval` of the `evaluate` library.
 DEFAULT_SECONDS = 3.0
-#: A program may take this many times as long as the slowest canonical solution of its task.
-FACTOR = 10.0
+#: A program may take this many times as long as the canonical solution with the same tests …
+FACTOR = 5.0
+#: … but not longer than this many seconds.
+MAX_SECONDS = 60.0
 
 
 @dataclass
@@ -26,52 +28,58 @@ class TaskPrograms:
     run: int = 0
     #: Number of different programs by outcome.
     outcomes: Counter[str] = field(default_factory=Counter)
-    #: Number of canonical solutions that passed; the time limit is calibrated by them.
-    canonical: int = 0
-    #: The longest time that one of them took, in seconds.
-    slowest: float | None = None
+    #: The seconds that the canonical solution needs for its tests, for each text of tests; only
+    #: solutions that pass.
+    canonical: Mapping[str, float] = field(default_factory=dict)
     #: Numbers of the documents whose canonical solution fails.
     canonical_failed: list[int] = field(default_factory=list)
     _judged: set[bytes] = field(default_factory=set)
+    _limits: set[float] = field(default_factory=set)
 
-    def calibrate(self, seconds: Sequence[float], failed: Sequence[int]) -> None:
-        """Sets the time limit from the seconds that canonical solutions took.
+    def calibrate(self, seconds: Mapping[str, float], failed: Sequence[int]) -> None:
+        """Sets the time limits from the seconds that canonical solutions took, by their tests.
 
-        Without any, the limit stays as it is. `failed` are the numbers of the documents whose
-        canonical solution fails.
+        `failed` are the numbers of the documents whose canonical solution fails.
         """
-        self.canonical, self.canonical_failed = len(seconds), list(failed)
-        self.slowest = round(max(seconds), 3) if seconds else None
+        self.canonical, self.canonical_failed = dict(seconds), list(failed)
 
-    def limit(self, seconds: float = DEFAULT_SECONDS) -> float:
-        """Returns the time limit for programs to which task code allows `seconds`.
+    def limit(self, test: str, seconds: float = DEFAULT_SECONDS) -> float:
+        """Returns the time limit for a program with this test, to which task code allows `seconds`.
 
-        That is `seconds`, doubled until it is `FACTOR` times the time of the slowest canonical
-        solution. Doubling keeps the limit the same from run to run, in spite of small differences
-        in time, so that stored verdicts remain valid.
+        That is `seconds`, doubled until it is `FACTOR` times the time of the canonical solution.
+        Doubling keeps the limit the same from run to run, in spite of small differences in time, so
+        that stored verdicts remain valid.
         """
-        needed = FACTOR * (self.slowest or 0.0) / seconds if seconds > 0 else 0.0
-        return seconds * 2.0 ** math.ceil(math.log2(needed)) if needed > 1 else seconds
+        needed = FACTOR * self.canonical.get(test, 0.0)
+        if seconds <= 0 or needed <= seconds:
+            return seconds
+        doubled = seconds * 2.0 ** math.ceil(math.log2(needed / seconds))
+        return max(seconds, min(doubled, MAX_SECONDS))
 
     def count_run(self, programs: int) -> None:
         """Counts programs that were run."""
         self.run += programs
 
-    def count(self, key: bytes, verdict: Verdict) -> None:
-        """Counts the verdict of a program, which `key` identifies; only the first time."""
+    def count(self, key: bytes, verdict: Verdict, limit: float) -> None:
+        """Counts the verdict of a program, which `key` identifies; only the first time.
+
+        `limit` is the time limit that the program had.
+        """
         if key not in self._judged:
             self._judged.add(key)
+            self._limits.add(limit)
             self.programs += 1
             self.outcomes[verdict.outcome] += 1
 
     def describe(self) -> dict[str, Any]:
         """Returns the entry of the task in the results."""
+        limits = self._limits or {DEFAULT_SECONDS}
         return {
             "programs": self.programs,
             "run": self.run,
             "outcomes": dict(sorted(self.outcomes.items())),
-            "wall_seconds": self.limit(),
-            "canonical_solutions": self.canonical,
-            "slowest_canonical_seconds": self.slowest,
+            "wall_seconds": [min(limits), max(limits)],
+            "canonical_solutions": len(self.canonical),
+            "slowest_canonical_seconds": round(max(self.canonical.values(), default=0.0), 3),
             "canonical_failed": self.canonical_failed,
         }

@@ -204,10 +204,11 @@ class RunStatistics(TypedDict, total=False):
     programs: Annotated[
         dict[str, dict[str, Any]],
         "for each task that runs programs in the sandbox: number of different programs "
-        "(`programs`), of those run now (`run`) and by outcome (`outcomes`); time limit of a "
-        "program (`wall_seconds`); number of canonical solutions that it is calibrated by, and the "
-        "longest time one of them took (`canonical_solutions`, `slowest_canonical_seconds`); "
-        "documents whose canonical solution fails (`canonical_failed`)",
+        "(`programs`), of those run now (`run`) and by outcome (`outcomes`); shortest and longest "
+        "time limit of a program (`wall_seconds`); number of canonical solutions that the limits "
+        "are calibrated by, and the longest time that one of them took (`canonical_solutions`, "
+        "`slowest_canonical_seconds`); documents whose canonical solution fails "
+        "(`canonical_failed`)",
         "partial; if no task runs programs",
     ]
     partial: Annotated[
