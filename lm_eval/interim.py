@@ -58,9 +58,7 @@ class InterimResults:
         context: RunContext,
     ) -> None:
         self._write, self._seed = run.write_partial, run.settings.seed.model_seeds
-        # Code tasks are scored only at the end: their programs would keep the model waiting.
-        self._tasks = {name: task for name, task in tasks.items() if not is_code_task(task)}
-        self._numbers, self._store = numbers, store
+        self._tasks, self._numbers, self._store = tasks, numbers, store
         self._uncertainty, self._think_end_token = uncertainty, context.think_end_token
         self._keys: dict[str, list[bytes | None]] = {}
         #: For each request key without an answer, the tasks that need it.
@@ -111,10 +109,11 @@ class InterimResults:
     def _score_finished(self) -> None:
         """Scores the tasks in `_finished` and writes all interim results; errors only warn.
 
-        Empties `_finished`, also for tasks whose scoring failed.
+        Empties `_finished`, also for tasks whose scoring failed. Code tasks are scored only at the
+        end of the run, because their programs would keep the model waiting.
         """
         finished, self._finished = self._finished, []
-        for name in finished:
+        for name in (name for name in finished if not is_code_task(self._tasks[name])):
             try:
                 self._add(summarize({name: self._scored(name)}, {}, self._uncertainty, False))
             except Exception as error:  # raised again at the end of the run, with all answers saved

@@ -61,7 +61,7 @@ def three(colours: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
     return colours
 
 
-def evaluated(folder: Folder) -> Any:
+def evaluated(folder: Folder, **settings: Any) -> Any:
     Watching.partial = folder.path / "out" / "watching" / "results_partial.json"
     Watching.seen = folder.path / "seen.json"
     run = RunConfig(
@@ -69,8 +69,17 @@ def evaluated(folder: Folder) -> Any:
         tasks=["colours", "two", "three"],
         include_path=str(folder.path),
         output_path=str(folder.path / "out"),
+        **settings,
     )
     return run_evaluation(run)
+
+
+def test_a_task_that_runs_programs_is_scored_at_the_end(three: Folder) -> None:
+    file = three.path / "two.yaml"
+    file.write_text(file.read_text() + "unsafe_code: true\n")
+    results = evaluated(three, confirm_run_unsafe_code=True)["results"]
+    assert "two" in results
+    assert [sorted(rows) for rows in SEEN[:2]] == [["colours"], ["colours"]]
 
 
 def test_a_finished_task_has_its_row_while_others_are_asked(three: Folder) -> None:
