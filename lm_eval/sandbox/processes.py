@@ -8,7 +8,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 #: The users from here on are nobody's; each supervisor takes one for itself.
@@ -36,19 +36,28 @@ def _process_ids() -> list[int]:
         return []
 
 
-def _descendants() -> list[int]:
-    """Returns the processes below this one; orphans are given to it, as it is their subreaper."""
+def descendants(ancestor: int) -> set[int]:
+    """Returns the processes below another one."""
     parents = {}
     for pid in _process_ids():
         with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
             parents[pid] = int(file.read().rpartition(b")")[2].split()[1])
-    found = {os.getpid()}
+    found = {ancestor}
     grown = True
     while grown:
         below = {pid for pid, parent in parents.items() if parent in found}
         grown = not below <= found
         found |= below
-    return sorted(found - {os.getpid()})
+    return found - {ancestor}
+
+
+def seconds_without_processor(pids: Iterable[int]) -> float:
+    """Returns how long the process that waited longest had work to do but no processor to do it."""
+    longest = 0
+    for pid in pids:
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/schedstat") as file:
+            longest = max(longest, int(file.read().split()[1]))
+    return longest / 1e9
 
 
 def kill_descendants(user: int | None) -> None:
@@ -68,10 +77,10 @@ def kill_descendants(user: int | None) -> None:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        left = _descendants() if _has_children() else []
-        if not left:
+        if not _has_children():
             return
-        for pid in left:
+        # Orphans are below this process again, as it is their subreaper.
+        for pid in descendants(os.getpid()):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lm_eval.sandbox import checker, guest, processes
+from lm_eval.sandbox import checker, guest, processes, seccomp
 from lm_eval.sandbox.confine import Confinement, confine
 from lm_eval.sandbox.paths import readable_paths
 from lm_eval.sandbox.private_imports import open_private_imports
@@ -70,6 +70,7 @@ class Supervisor:
         if "namespaces" in mechanisms:
             self._namespaces = Namespaces(home, readable, user)
             self._scratch = SCRATCH
+            readable = ["/"]
         elif user is not None:
             opened = open_private_imports(user)
             import_descriptors = len(opened)
@@ -82,6 +83,9 @@ class Supervisor:
             mechanisms, limits, readable, self._scratch, user, other_processes, import_descriptors
         )
         self._running: list[int] = []
+        if "seccomp" in mechanisms:
+            seccomp.program_filter(1)  # most of it is computed once
+        checker.warm_up()
         gc.collect()
         gc.freeze()
 
@@ -185,6 +189,8 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> None:
 def main() -> None:
     """Serves the connection and the settings that `workers.py` has passed."""
     settings = json.loads(sys.argv[1])
-    sys.path[:] = [path for path in sys.path if path not in ("", settings["package_root"])]
-    sys.path += [path for path in settings["packages"] if path not in sys.path]
+    # Folders that are added for development, such as a checkout, are nothing to a program.
+    inner = tuple(f"{prefix}/" for prefix in (sys.prefix, sys.base_prefix))
+    own = [path for path in sys.path if path.endswith("-packages") or path.startswith(inner)]
+    sys.path[:] = [*own, *(path for path in settings["packages"] if path not in own)]
     serve(socket.socket(fileno=int(sys.argv[2])), settings)

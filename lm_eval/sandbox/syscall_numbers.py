@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 
 #: The `AUDIT_ARCH_*` constants by which a seccomp filter knows the machine.
@@ -65,6 +66,7 @@ ioctl:16:29 socketpair:53:199 sendto:44:206 unshare:272:97 setns:308:268
 """
 
 
+@functools.cache
 def numbers() -> dict[str, int]:
     """Returns the number of each call that this machine has, by name."""
     column = tuple(ARCHITECTURES).index(platform.machine())
