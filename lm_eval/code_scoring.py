@@ -134,26 +134,38 @@ def check_canonical(
 ) -> list[CanonicalResult]:
     """Returns whether each canonical solution passes its tests; documents without one are left out.
 
-    Solutions are judged like answers of a model: they pass the task's filters and metrics.
+    Solutions are judged like answers of a model: they pass the task's filters and metrics. Of
+    several forms that an answer may have (`canonical_answers`), one must pass.
     """
+    forms = [_canonical_jobs(session, task, requests) for requests in requests_by_doc]
     results: dict[int, CanonicalResult] = {}
-    answers = {i: canonical_answers(requests[0].doc) for i, requests in enumerate(requests_by_doc)}
-    left = [i for i, forms in answers.items() if forms]
-    for form in range(2):
-        jobs = {i: _jobs(session, task, requests_by_doc[i], answers[i][form]) for i in left}
-        verdicts = iter(session.run_canonical([job for own in jobs.values() for job in own]))
+    for form in range(max(map(len, forms), default=0)):
+        left = [i for i, own in enumerate(forms) if form < len(own)]
+        left = [i for i in left if i not in results or not results[i].passed]
+        verdicts = iter(session.run_canonical([job for i in left for job in forms[i][form]]))
         for i in left:
-            judged = [(job.test, next(verdicts)) for job in jobs[i]]
-            failed = [v for _, v in judged if not v.passed]
-            why = f"{failed[0].outcome} {failed[0].detail}".strip() if failed else "no program"
-            results[i] = CanonicalResult(
-                doc_ids[i],
-                bool(judged) and not failed,
-                {test: v.seconds for test, v in judged if v.passed},
-                why if failed or not judged else "",
-            )
-        left = [i for i in left if not results[i].passed]
+            judged = [(job.test, next(verdicts)) for job in forms[i][form]]
+            failed = [f"{v.outcome}: {v.detail}" for _, v in judged if not v.passed]
+            if failed and i in results:
+                continue  # the first form tells why
+            seconds = {test: v.seconds for test, v in judged if v.passed}
+            results[i] = CanonicalResult(doc_ids[i], not failed, seconds, "".join(failed[:1]))
     return [results[i] for i in sorted(results)]
+
+
+def _canonical_jobs(
+    session: CodeSession, task: Task, requests: Sequence[Instance]
+) -> list[list[Job]]:
+    """Returns the programs that the metrics run for each form of a document's canonical solution.
+
+    Leaves out forms of which the filters keep no program that contains the solution.
+    """
+    found = []
+    for solution, answer in canonical_answers(requests[0].doc):
+        jobs = _jobs(session, task, requests, answer)
+        if any(solution.strip() in job.program for job in jobs):
+            found.append(jobs)
+    return found
 
 
 def _jobs(session: CodeSession, task: Task, requests: Sequence[Instance], answer: str) -> list[Job]:

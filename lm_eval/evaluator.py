@@ -175,7 +175,7 @@ def evaluate_tasks(
     identity = model_identity(run, lm) if by_name or active_run.store is not None else ""
     with executor.running(context), active_run.open_store(identity) as store:
         chosen = chosen_documents(run, tasks)
-        with stages("build_requests"):
+        with stages("build_requests"), mirror_at(run.data_dir):
             for name, task in tasks.items():
                 build_requests(run, lm, name, task, chosen.get(name))
                 set_digests(task.instances)

@@ -16,6 +16,7 @@ PUBLISHED_VERSION = "0.4.13"
 FEATURES = {
     "capabilities": "lm_eval.features:capabilities",
     "check_model": "lm_eval.models.contract.check:check_model",
+    "code_tasks": "lm_eval.code_eval:pass_at_k",
     "confidence_intervals": "lm_eval.stats.intervals",
     "engines": "lm_eval.models.engines.base:EngineLM",
     "failures": "lm_eval.api.instance:Failure",

@@ -14,6 +14,7 @@ import pytest
 
 import lm_eval
 from lm_eval import sandbox
+from lm_eval.api.instance import Instance
 from lm_eval.cli import main
 from lm_eval.code_eval import CodeEval, estimate_pass_at_k, pass_at_k
 from lm_eval.code_eval.task_programs import MAX_SECONDS, TaskPrograms
@@ -24,6 +25,7 @@ from lm_eval.models.scripted import ScriptedLM
 from lm_eval.sandbox import Isolation, Limits, Verdict
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
+from tests.library_rows import write_mirror
 
 #: The code of a task folder as the published harness has it.
 UTILS = """\
@@ -192,6 +194,53 @@ def test_the_metric_code_eval_can_be_named(tiny: Folder, fake: FakeSandbox) -> N
     tiny.write("tiny/tiny.yaml", text.replace("k: [1, 2, 3]", "k: [1]").replace("repeats: 3\n", ""))
     row = evaluated(tiny, writer())["results"]["tiny"]
     assert row["pass@1,create_test"] == 1.0
+
+
+class Solver(ScriptedLM):
+    """A model that knows the canonical solutions: answers with a column of the document."""
+
+    def __init__(self, column: str, form: str) -> None:
+        super().__init__()
+        self.column, self.form = column, form
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        return [self.form.format(request.doc[self.column]) for request in requests]
+
+
+@pytest.mark.parametrize(
+    ("task", "column", "form"),
+    [
+        ("humaneval", "canonical_solution", "{}"),
+        ("humaneval_instruct", "canonical_solution", "{}\n```\nThis is the function."),
+        ("humaneval_plus", "canonical_solution", "{}"),
+        ("mbpp", "code", "{}"),
+        ("mbpp_instruct", "code", "\n{}\n```"),
+        ("mbpp_plus", "code", "{}"),
+        ("mbpp_plus_instruct", "code", "\n{}\n```\n"),
+    ],
+)
+def test_tasks_of_the_library_are_scored(
+    fake: FakeSandbox, tmp_path: Path, task: str, column: str, form: str
+) -> None:
+    """With generated rows in a mirror, which few-shot examples come from, too."""
+    pytest.importorskip("pyarrow")
+    splits = [(f"evalplus/{name}", "default", "test") for name in ("humanevalplus", "mbppplus")]
+    splits += [("google-research-datasets/mbpp", "full", split) for split in ("test", "prompt")]
+    write_mirror(tmp_path, splits)
+    data = {"dataset_path": "evalplus/humanevalplus"} if "humaneval" in task else {}
+    results: Any = lm_eval.simple_evaluate(
+        Solver(column, form),
+        tasks=[{"task": task, **data}],
+        data_dir=str(tmp_path),
+        confirm_run_unsafe_code=True,
+    )
+    docs = [sample["doc"] for sample in results["samples"][task]]
+    right = [doc for doc in docs if "mbpp" in task or "candidate([]) == 0" in doc["test"]]
+    row = results["results"][task]
+    (score,) = [row[key] for key in row if key.startswith("pass") and "_stderr" not in key]
+    assert score == len(right) / len(docs)
+    programs = results["programs"][task]
+    assert len(programs["canonical_failed"]) == len(docs) - len(right)
 
 
 # -- stored verdicts ------------------------------------------------------------------------------

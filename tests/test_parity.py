@@ -100,7 +100,8 @@ LIBRARY = json.loads((OWN / "library_cases.json").read_text(encoding="utf-8"))
 def test_the_library_asks_and_scores_as_published(name: str, tmp_path: Path) -> None:
     """Our task files give the requests and scores of the published harness with its own files.
 
-    For programs (HumanEval, MBPP) only requests are compared, because programs are not run.
+    For programs (HumanEval, MBPP) only requests are compared: the published scores were not
+    recorded, because that would run programs without a sandbox.
     """
     theirs = json.loads((OWN / "library_published.json").read_text(encoding="utf-8"))
     ours = record(OWN / "library_cases.json", [name], tmp_path / "ours.json", tasks="")

@@ -9,13 +9,13 @@ from typing import Any
 COLUMNS = ("canonical_solution", "code")
 
 
-def canonical_answers(doc: Any) -> list[str]:
-    """Returns answers that a model could give with the canonical solution of a document.
+def canonical_answers(doc: Any) -> list[tuple[str, str]]:
+    """Returns each canonical solution of a document, with answers that a model could give with it.
 
-    The first is the solution alone; the second ends the code block that the prompt has opened, for
-    tasks that extract a block. Empty if the document has no canonical solution.
+    The first answer is the solution alone; the second ends the code block that the prompt has
+    opened, for tasks that extract a block. Empty if the document has no canonical solution.
     """
     if not isinstance(doc, Mapping):
         return []
-    solution = next((doc[name] for name in COLUMNS if isinstance(doc.get(name), str)), None)
-    return [] if solution is None else [solution, f"\n{solution}\n```\n"]
+    solutions = [doc[name] for name in COLUMNS if isinstance(doc.get(name), str)]
+    return [(s, answer) for s in solutions for answer in (s, f"\n{s}\n```\n")]
