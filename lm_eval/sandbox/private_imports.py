@@ -27,4 +27,17 @@ def open_private_imports(user: int) -> list[str]:
         os.close(descriptor)
         opened[path] = f"/proc/self/fd/{moved}"
     sys.path[:] = [opened.get(path, path) for path in sys.path]
+    for module in list(sys.modules.values()):
+        # A package that is imported already looks for its submodules where it was found.
+        places = getattr(module, "__path__", None)
+        if isinstance(places, list):
+            places[:] = [_moved(place, opened) for place in places]
+    sys.path_importer_cache.clear()
     return list(opened.values())
+
+
+def _moved(place: str, opened: dict[str, str]) -> str:
+    for path, new in opened.items():
+        if place.startswith(f"{path}/"):
+            return new + place[len(path) :]
+    return place

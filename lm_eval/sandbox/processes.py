@@ -139,17 +139,24 @@ def remove_folder(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def folder_size(folder: str) -> tuple[int, int]:
-    """Returns how many bytes and files a folder has; raises `PermissionError` if it hides some."""
+def folder_exceeds(folder: str, most_bytes: int, most_files: int) -> bool:
+    """Returns whether a folder has more bytes or files than it may have, or hides some of them."""
     size = files = 0
-    for path, folders, names in os.walk(folder, onerror=_raise_if_hidden):
-        files += len(folders) + len(names)
-        for name in names:
-            with suppress(OSError):
-                size += os.lstat(os.path.join(path, name)).st_blocks * 512
-    return size, files
-
-
-def _raise_if_hidden(error: OSError) -> None:
-    if isinstance(error, PermissionError):
-        raise error
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                # Counted one by one, since a program can be faster than a list of its files.
+                for entry in entries:
+                    files += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    with suppress(FileNotFoundError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if size > most_bytes or files > most_files:
+                        return True
+        except FileNotFoundError:
+            continue
+        except PermissionError:
+            return True
+    return False

@@ -88,6 +88,8 @@ class Session:
             raise self._exception(value, more)
         if kind == "refused":
             raise self._break("refused", f"the program returned a value that is {value}")
+        if kind != "value":
+            raise self._break("died", "the program's process: an unknown kind of answer")
         if operation == "call" and value is None and more is not None:
             update(args[1], more)
         return value

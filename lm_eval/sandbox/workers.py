@@ -19,7 +19,7 @@ from typing import Any
 from lm_eval.sandbox.processes import (
     FIRST_OWN_USER,
     descendants,
-    folder_size,
+    folder_exceeds,
     seconds_without_processor,
 )
 from lm_eval.sandbox.types import OUTCOMES, IsolationError, Limits, Verdict
@@ -42,6 +42,8 @@ _USERS_PER_PROCESS = 64
 #: How often the scratch folder is measured where the kernel does not limit it.
 _TICK = 0.1
 _EXTENSION = 9
+#: The processes of one program: its own, and that of its tests.
+_PROCESSES = 2
 _VERDICT_BYTES = 65536
 
 
@@ -157,17 +159,15 @@ class Worker:
         no more than tenfold.
         """
         running = descendants(self._process.pid) - self._own_processes
+        if len(running) > _PROCESSES:
+            return False  # it has started others, which take the processor from it
         waited = min(seconds_without_processor(running), _EXTENSION * self._limits.wall_seconds)
         further = waited > self._starved + _TICK
         self._starved = max(self._starved, waited)
         return further
 
     def _overflows(self, scratch: str) -> bool:
-        try:
-            size, files = folder_size(scratch)
-        except PermissionError:
-            return True
-        return size > self._limits.scratch_bytes or files > self._limits.scratch_files
+        return folder_exceeds(scratch, self._limits.scratch_bytes, self._limits.scratch_files)
 
     def _end(self) -> list[dict[str, Any]]:
         try:

@@ -1,0 +1,67 @@
+"""Runs all attacks and forgeries in a process of its own, and prints what came of it as JSON.
+
+Started by the tests as another user, or with namespaces forbidden: `python -m tests.sandbox.batch
+[--forbid-namespaces] [--only MECHANISMS]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+
+from lm_eval.sandbox import Limits, isolation, seccomp
+from lm_eval.sandbox.pool import run_all
+from tests.sandbox.attacks import ATTACKS, TESTS
+from tests.sandbox.forgeries import FORGERIES
+from tests.sandbox.targets import SECRET_VARIABLE, Targets
+
+LIMITS = Limits(wall_seconds=1.0, cpu_seconds=2.0, scratch_bytes=32 << 20)
+RIGHT = ("def solve(a, b): return a + b", "assert solve(2, 3) == 5")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--forbid-namespaces", action="store_true")
+    parser.add_argument("--only", help="use these mechanisms, joined by +, not the strongest")
+    args = parser.parse_args()
+    if args.forbid_namespaces:
+        # As in Docker, where the calls fail whether or not the kernel could do it.
+        seccomp.install(seccomp.refusing("unshare", "setns"))
+    levels = isolation().levels if args.only is None else tuple(filter(None, args.only.split("+")))
+    os.environ[SECRET_VARIABLE] = "secret"
+    # Others may fail or succeed: only what the mechanisms in use claim to stop is judged.
+    claimed = {
+        name: attack
+        for name, attack in ATTACKS.items()
+        if not attack.stopped_by or set(attack.stopped_by) & set(levels)
+    }
+    targets = Targets()
+    jobs = {
+        **{name: (targets.fill_in(attack.program), TESTS) for name, attack in claimed.items()},
+        **FORGERIES,
+        "right": RIGHT,
+    }
+    programs, tests = zip(*jobs.values(), strict=True)
+    verdicts = run_all(programs, tests, LIMITS, levels)
+    time.sleep(0.6)  # the time bomb
+    try:
+        targets.assert_untouched()
+        touched = ""
+    except AssertionError as error:
+        touched = str(error)
+    targets.close()
+    result = {
+        "isolation": isolation().name,
+        "user": isolation().user,
+        "passed": [name for name, verdict in zip(jobs, verdicts, strict=True) if verdict.passed],
+        "touched": touched,
+        "count": len(jobs),
+    }
+    json.dump(result, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
