@@ -16,17 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.filter import LeftOut
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
-from lm_eval.code_eval import CodeSession, Job, current_session
-from lm_eval.code_eval.canonical import canonical_answers
-from lm_eval.code_eval.evaluate_module import runs_in_sandbox
-from lm_eval.code_eval.verdict_store import VerdictStore
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.progress import progress
+
+if TYPE_CHECKING:  # imported where it is used: most runs have no code tasks
+    from lm_eval.code_eval import CodeSession, Job
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +57,9 @@ def code_session(run: RunConfig, verdicts: Path | None = None) -> Iterator[CodeS
     if not run.confirm_run_unsafe_code:
         yield None
         return
+    from lm_eval.code_eval import CodeSession
+    from lm_eval.code_eval.verdict_store import VerdictStore
+
     bar = partial(progress, desc="Running programs", unit="program")
     with VerdictStore(verdicts, run.fresh) as store:
         session = CodeSession(store, run.require_isolation, bar)
@@ -72,6 +74,8 @@ def is_code_task(task: Task) -> bool:
 
 def uses_sandbox(task: Task) -> bool:
     """Returns whether the scoring functions of a code task run programs in our sandbox."""
+    from lm_eval.code_eval.evaluate_module import runs_in_sandbox
+
     return runs_in_sandbox(task.scoring_functions())
 
 
@@ -80,6 +84,8 @@ def is_uncontained(task: Task) -> bool:
 
     That is assumed of functions that neither are metrics of this package nor use the sandbox.
     """
+    from lm_eval.code_eval.evaluate_module import runs_in_sandbox
+
     own = [f for f in task.scoring_functions() if not _is_metric_of_ours(f)]
     return bool(own) and not runs_in_sandbox(own)
 
@@ -101,8 +107,12 @@ def run_programs(
         requests_by_doc: for each document, its requests with filtered answers.
         doc_ids: the indices of the documents in the evaluated split.
     """
+    if not is_code_task(task):
+        return
+    from lm_eval.code_eval import current_session
+
     session = current_session()
-    if session is None or not is_code_task(task):
+    if session is None:
         return
     if is_uncontained(task):
         session.add_uncontained(str(task.task_name))
@@ -160,6 +170,8 @@ def _canonical_jobs(
 
     Leaves out forms of which the filters keep no program that contains the solution.
     """
+    from lm_eval.code_eval.canonical import canonical_answers
+
     found = []
     for solution, answer in canonical_answers(requests[0].doc):
         jobs = _jobs(session, task, requests, answer)

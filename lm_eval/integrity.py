@@ -21,7 +21,6 @@ import numpy as np
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
-from lm_eval.code_eval import current_session
 from lm_eval.code_scoring import check_canonical, is_code_task, uses_sandbox
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.engine.keys import prompts_hash, set_digests
@@ -214,6 +213,8 @@ def _canonical_problems(task: Task) -> list[str]:
     All documents are checked, and at most 10 problems returned. Logs that nothing was checked if
     running programs was not confirmed.
     """
+    from lm_eval.code_eval import current_session
+
     session = current_session()
     if session is None:
         logger.warning(

@@ -20,7 +20,6 @@ from lm_eval.config.generation import MAX_LENGTH_NAMES
 from lm_eval.config.run import RunConfig
 from lm_eval.data.draw import draw
 from lm_eval.errors import ConfigError, ModelError, as_original_type, suggestion
-from lm_eval.sandbox import require_isolation
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -123,6 +122,8 @@ def _check_code_task(run: RunConfig, name: str, task: Task) -> None:
     if run.predict_only:
         return
     if run.require_isolation is not None:
+        from lm_eval.sandbox import require_isolation
+
         require_isolation(run.require_isolation)
     if not is_uncontained(task):
         return

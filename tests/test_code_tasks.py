@@ -319,7 +319,7 @@ def test_less_isolation_than_required_is_refused_before_the_model_is_loaded(
     def refuse(level: str) -> None:
         raise sandbox.IsolationError(f"This machine does not have {level}.")
 
-    monkeypatch.setattr("lm_eval.preparation.require_isolation", refuse)
+    monkeypatch.setattr("lm_eval.sandbox.require_isolation", refuse)
     monkeypatch.setattr("lm_eval.evaluator.create_model", lambda run: pytest.fail("loaded"))
     manager = TaskManager(include_path=str(tiny.path / "tiny"))
     run = RunConfig(
