@@ -60,7 +60,7 @@ def code_session(run: RunConfig, verdicts: Path | None = None) -> Iterator[CodeS
     from lm_eval.code_eval import CodeSession
     from lm_eval.code_eval.verdict_store import VerdictStore
 
-    bar = partial(progress, desc="Running programs", unit="program")
+    bar = partial(progress, unit="program")
     with VerdictStore(verdicts, run.fresh) as store:
         session = CodeSession(store, run.require_isolation, bar)
         with session.active():

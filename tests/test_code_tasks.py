@@ -26,6 +26,7 @@ from lm_eval.sandbox import Isolation, Limits, Verdict
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
 from tests.library_rows import write_mirror
+from tests.terminal import on_terminal
 
 #: The code of a task folder as the published harness has it.
 UTILS = """\
@@ -161,6 +162,22 @@ def test_all_programs_of_a_task_run_at_once(tiny: Folder, fake: FakeSandbox) -> 
     canonical, answers = fake.calls
     assert canonical == [row["prompt"] + row["canonical_solution"] for row in ROWS]
     assert answers == [row["prompt"] + one for row in ROWS for one in MIXED[row["prompt"]]]
+
+
+def test_a_terminal_shows_how_many_programs_have_run(tiny: Folder, tmp_path: Path) -> None:
+    seen = on_terminal(
+        f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from tests.test_code_tasks import Folder, Path, evaluated, writer
+evaluated(Folder(Path({str(tiny.path)!r})), writer())
+""",
+        tmp_path,
+    )
+    assert seen.code == 0, seen.output
+    assert any(line.startswith("Running canonical solutions: 100%") for line in seen.screen)
+    (line,) = [line for line in seen.screen if line.startswith("Running programs: 100%")]
+    assert "| 3/3 [" in line
 
 
 def test_no_program_runs_before_it_is_confirmed(tiny: Folder, fake: FakeSandbox) -> None:

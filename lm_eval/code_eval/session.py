@@ -55,14 +55,15 @@ class CodeSession:
     Args:
         store: holds the verdicts; by default a new one in memory.
         require: the isolation that programs need at least (`sandbox.run`); None for any.
-        progress: opens a progress bar for a number of programs, as a context manager.
+        progress: opens a progress bar, given the number of programs and a title, as a context
+            manager.
     """
 
     def __init__(
         self,
         store: VerdictStore | None = None,
         require: str | None = None,
-        progress: Callable[[int], AbstractContextManager[Progress]] | None = None,
+        progress: Callable[[int, str], AbstractContextManager[Progress]] | None = None,
     ) -> None:
         self._store = store or VerdictStore()
         self._require = require
@@ -126,7 +127,7 @@ class CodeSession:
         keyed = [
             (_key(job, made[one]), job, made[one]) for job, one in zip(jobs, seconds, strict=True)
         ]
-        self._task.count_run(self._run_missing(keyed))
+        self._task.count_run(self._run_missing(keyed, "Running programs"))
         found = self._found(keyed)
         for (key, _, limits), one in zip(keyed, found, strict=True):
             self._task.count(key, one.verdict, limits.wall_seconds)
@@ -141,7 +142,7 @@ class CodeSession:
         limits = Limits().with_wall_seconds(CALIBRATION_SECONDS)
         here = f"{platform.node()} {os.cpu_count()}"
         keyed = [(_key(job, limits, here), job, limits) for job in jobs]
-        self._run_missing(keyed)
+        self._run_missing(keyed, "Running canonical solutions")
         return [one.verdict for one in self._found(keyed)]
 
     def _found(self, keyed: Sequence[tuple[bytes, Job, Limits]]) -> list[StoredVerdict]:
@@ -149,8 +150,11 @@ class CodeSession:
         found = [self._store.get(key) for key, _, _ in keyed]
         return [one for one in found if one is not None]
 
-    def _run_missing(self, keyed: Sequence[tuple[bytes, Job, Limits]]) -> int:
-        """Runs the programs without a stored verdict and stores theirs; returns their number."""
+    def _run_missing(self, keyed: Sequence[tuple[bytes, Job, Limits]], title: str) -> int:
+        """Runs the programs without a stored verdict and stores theirs; returns their number.
+
+        `title` is that of the progress bar.
+        """
         missing: dict[Limits, dict[bytes, Job]] = {}
         for key, job, limits in keyed:
             if self._store.get(key) is None:
@@ -158,7 +162,7 @@ class CodeSession:
         total = sum(map(len, missing.values()))
         if not total:
             return 0
-        with self._progress(total) if self._progress else nullcontext() as bar:
+        with self._progress(total, title) if self._progress else nullcontext() as bar:
             for limits, jobs in missing.items():
                 self._run_batch(jobs, limits, bar)
         return total
