@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,7 @@ from lm_eval import sandbox
 from lm_eval.api.instance import Instance
 from lm_eval.cli import main
 from lm_eval.code_eval import CodeEval, estimate_pass_at_k, pass_at_k
+from lm_eval.code_eval.evaluate_module import runs_in_sandbox
 from lm_eval.code_eval.task_programs import MAX_SECONDS, TaskPrograms
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, DataError, EvalError, StoreError
@@ -372,6 +375,27 @@ def test_a_task_that_runs_programs_itself_is_no_isolation(
     with pytest.raises(ConfigError, match="require_isolation 'limits' cannot be satisfied"):
         evaluated(tiny, lm, require_isolation="limits")
     assert not lm.requests
+
+
+def test_which_functions_run_programs_in_the_sandbox(
+    tiny: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "evaluate", ModuleType("evaluate"))
+    monkeypatch.syspath_prepend(tiny.path)
+    library = "import evaluate\ndef f(): evaluate.load('code_eval').compute()\n"
+    ours = "from lm_eval.tasks.mbpp.utils import pass_at_1\ndef f(): return pass_at_1()\n"
+    inside = "def f():\n    from lm_eval.code_eval import pass_at_k\n"
+    for name, text, expected in (
+        ("installed_library", library, False),  # the file of a package gets the library's metric
+        ("installed_ours", ours, True),
+        ("installed_inside", inside, True),
+    ):
+        tiny.write(f"{name}.py", text)
+        assert runs_in_sandbox([importlib.import_module(name).f]) is expected
+    (task,) = TaskManager(include_path=str(tiny.path / "tiny")).load("tiny")["tasks"].values()
+    assert runs_in_sandbox(task.scoring_functions())
+    for function in (pass_at_k, partial(pass_at_k, k=1), CodeEval().compute):
+        assert runs_in_sandbox([function])
 
 
 # -- canonical solutions ----------------------------------------------------------------------

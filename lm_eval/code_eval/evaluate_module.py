@@ -12,16 +12,17 @@ import builtins
 import importlib
 import inspect
 import linecache
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from lm_eval.code_eval.compute import CodeEval
 
-#: The text in a Python file by which it is recognized.
 METRIC = "code_eval"
 _LIBRARY = "evaluate"
+#: Packages whose functions run programs in the sandbox.
+_ROOMS = ("lm_eval.code_eval", "lm_eval.sandbox", "lm_eval.tasks.humaneval.", "lm_eval.tasks.mbpp.")
 
 
 class EvaluateModule(ModuleType):
@@ -63,19 +64,41 @@ def builtins_for_task_code() -> dict[str, Any]:
     return {**vars(builtins), "__import__": import_served}
 
 
-def runs_in_sandbox(functions: Iterable[Any]) -> bool:
-    """Returns whether any of these functions of task code runs programs through `code_eval`.
+def runs_in_sandbox(functions: Iterable[Callable[..., Any]]) -> bool:
+    """Returns whether any of these functions of task code runs programs in our sandbox.
 
-    That is assumed of methods of a `CodeEval`, and of functions whose file mentions `code_eval` or
-    our sandbox.
+    That is assumed if a function belongs to a file that is served our `evaluate`, or if it can
+    reach names of our packages that do.
     """
-    for function in functions:
-        while isinstance(function, partial):
-            function = function.func
-        if isinstance(getattr(function, "__self__", None), CodeEval):
-            return True
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        text = "" if code is None else "".join(linecache.getlines(code.co_filename))
-        if METRIC in text or "lm_eval.sandbox" in text:
-            return True
-    return False
+    return any(map(_runs_in_sandbox, functions))
+
+
+def _runs_in_sandbox(function: Callable[..., Any]) -> bool:
+    if _is_ours(function):
+        return True
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    if any(map(_is_ours, names.values())) or _is_served(names.get("__builtins__")):
+        return True
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    text = "" if code is None else "".join(linecache.getlines(code.co_filename))
+    return any(name in text for name in _ROOMS)  # imported inside a function
+
+
+def _is_ours(value: Any) -> bool:
+    """Returns whether a value is a `CodeEval`, or a function or module of these packages."""
+    while isinstance(value, partial):
+        value = value.func
+    if isinstance(value, MethodType):
+        value = value.__self__ if isinstance(value.__self__, CodeEval) else value.__func__
+    if isinstance(value, CodeEval):
+        return True
+    name = value.__name__ if isinstance(value, ModuleType) else ""
+    if isinstance(value, FunctionType):
+        name = str(value.__module__)
+    return name.startswith(_ROOMS)
+
+
+def _is_served(names: Any) -> bool:
+    """Returns whether the `__builtins__` of a module are those of `builtins_for_task_code`."""
+    own = names.get("__import__") if isinstance(names, dict) else None
+    return isinstance(own, FunctionType) and own.__module__ == __name__
