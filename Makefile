@@ -23,7 +23,7 @@ WHERE = The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on
 PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks
 
-.PHONY: help install demo test test-base test-lowest test-servers test-engines lint docs pins bench demo-model \
+.PHONY: help install demo test test-base test-lowest test-servers test-engines test-sandbox lint docs pins bench demo-model \
 	clean
 
 help:  ## list the targets
@@ -105,6 +105,10 @@ test-servers: .venv/test/ready-$(VERSION)  ## run the tests with real vLLM, llam
 	@.venv/test/bin/python -m tests.servers.environments $(SERVERS)
 	@echo "==> Running the tests of models behind servers and of engines (Python $(VERSION))"
 	@$(PYTEST) LMEVAL_TEST_SERVERS=1 .venv/test/bin/python -m pytest tests/servers
+
+test-sandbox: .venv/test/ready-$(VERSION)  ## run all tests of the sandbox, as several users and with less isolation
+	@echo "==> Running hostile programs under each mechanism (Python $(VERSION))"
+	@$(PYTEST) LMEVAL_TEST_SANDBOX=1 .venv/test/bin/python -m pytest tests/sandbox
 
 test-engines: .venv/test/ready-$(VERSION)  ## run only those of vLLM and llama.cpp in the same process
 	@.venv/test/bin/python -m tests.servers.environments $(SERVERS)

@@ -15,12 +15,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lm_eval.sandbox import landlock, seccomp
+from lm_eval.sandbox import kernel, landlock, namespaces, seccomp
 from lm_eval.sandbox.paths import DEVICES, LAST_DESCRIPTOR
 from lm_eval.sandbox.types import Limits
-
-if sys.platform == "linux":
-    from lm_eval.sandbox import kernel, namespaces
 
 _OUT_OF_THE_WAY = 200
 #: The first of the descriptors that importing needs; those of the channel are below.
@@ -65,6 +62,7 @@ def confine(plan: Confinement, keep: Sequence[int], *, scratch: bool) -> list[in
     if sys.platform == "linux":
         _confine_linux(plan, scratch)
     else:
+        _change_user(plan.user)
         os.chdir(plan.scratch if scratch else "/")
         _set_limits(plan)
     return kept
@@ -74,10 +72,7 @@ def _confine_linux(plan: Confinement, scratch: bool) -> None:
     isolated = "namespaces" in plan.mechanisms
     if isolated and scratch:
         namespaces.mount_scratch(plan.limits.scratch_bytes, plan.limits.scratch_files)
-    if plan.user is not None:
-        user = namespaces.INNER_ID if isolated else plan.user
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
+    _change_user(namespaces.INNER_ID if isolated and plan.user is not None else plan.user)
     kernel.drop_capabilities()
     kernel.forbid_new_privileges()
     # After the change of user, which would reset it.
@@ -88,6 +83,13 @@ def _confine_linux(plan: Confinement, scratch: bool) -> None:
         landlock.restrict(plan.readable, [plan.scratch] if scratch else [], DEVICES)
     if "seccomp" in plan.mechanisms:
         seccomp.restrict()
+
+
+def _change_user(user: int | None) -> None:
+    """Gives up root for good: all of real, effective and saved user and group are changed."""
+    if user is not None:
+        os.setgid(user)
+        os.setuid(user)
 
 
 def _arrange_descriptors(keep: Sequence[int], import_descriptors: int) -> list[int]:

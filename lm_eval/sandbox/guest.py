@@ -17,6 +17,9 @@ from typing import Any
 from lm_eval.sandbox.channel import Channel
 from lm_eval.sandbox.values import Reader, ValueRefusedError, Writer, is_builtin
 
+#: How many parts a request has; the result of a function of the tests has one more.
+_REQUEST = 2
+
 
 class Objects:
     """The program's objects that its tests refer to, by number."""
@@ -102,19 +105,19 @@ class Guest:
     def serve(self, failure: BaseException | None) -> None:
         """Answers requests for ever; with `failure`, which loading raised, if there is one."""
         while True:
-            operation, args = self._reader.read(self._channel.receive())
-            try:
-                if failure is not None:
-                    raise failure
-                result = self._operations[operation](*args)
-                # A function without a result acts through its arguments: they are sent back.
-                after = args[1] if operation == "call" and result is None else None
-                answer = self._writer.write(("value", result, after))
-            except ValueRefusedError as error:
-                answer = self._writer.write(("refused", str(error), None))
-            except BaseException as error:
-                answer = self._raised(error)
-            self._channel.send(answer)
+            request = self._reader.read(self._channel.receive())
+            self._channel.send(self._raised(failure) if failure else self._answer(*request))
+
+    def _answer(self, operation: str, args: tuple[Any, ...]) -> bytes:
+        try:
+            result = self._operations[operation](*args)
+            # A function without a result acts through its arguments: they are sent back.
+            after = args[1] if operation == "call" and result is None else None
+            return self._writer.write(("value", result, after))
+        except ValueRefusedError as error:
+            return self._writer.write(("refused", str(error), None))
+        except BaseException as error:
+            return self._raised(error)
 
     def _raised(self, error: BaseException) -> bytes:
         try:
@@ -125,7 +128,9 @@ class Guest:
     def _call_back(self, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls a function that the tests have passed to the program."""
         self._channel.send(self._writer.write(("function", which, (args, kwargs))))
-        kind, value, arguments = self._reader.read(self._channel.receive())
+        while len(message := self._reader.read(self._channel.receive())) == _REQUEST:
+            self._channel.send(self._answer(*message))  # that function calls the program in turn
+        kind, value, arguments = message
         if kind == "raised":
             raise value(*arguments)
         return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import platform
 from typing import Any
 
 NEW_NAMESPACE = {
@@ -25,11 +24,7 @@ _DETACH = 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _CAPABILITY_VERSION = 0x20080522
 
-#: Numbers of calls that have no function in the C library; those above 400 are the same everywhere.
-_NUMBERS = {
-    "x86_64": {"pivot_root": 155, "capset": 126},
-    "aarch64": {"pivot_root": 41, "capset": 91},
-}
+# Calls that have no function in the C library; these numbers are the same on all machines.
 MOUNT_SETATTR, LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 442, 444, 445, 446
 
 
@@ -92,8 +87,7 @@ def seal_mount(target: str, *, devices: bool = False, recursive: bool = True) ->
 def change_root(folder: str) -> None:
     """Makes `folder`, a mount, the root of this mount namespace, and unmounts everything else."""
     os.chdir(folder)
-    number = _NUMBERS[platform.machine()]["pivot_root"]
-    syscall(number, b".", b".", name="pivot_root")
+    _checked(_libc().pivot_root(b".", b"."), "pivot_root")
     _checked(_libc().umount2(b".", _DETACH), "umount2")
     os.chdir("/")
 
@@ -102,8 +96,7 @@ def drop_capabilities() -> None:
     """Gives up all privileges of this process, in its user namespace and outside."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     nothing = (ctypes.c_uint32 * 6)()
-    number = _NUMBERS[platform.machine()]["capset"]
-    syscall(number, ctypes.byref(header), ctypes.byref(nothing), name="capset")
+    _checked(_libc().capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")
 
 
 def forbid_new_privileges() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from lm_eval.sandbox.types import (
@@ -13,36 +14,36 @@ from lm_eval.sandbox.types import (
     Limits,
     mechanisms_of,
 )
-from lm_eval.sandbox.workers import SupervisorDiedError, Worker
+from lm_eval.sandbox.workers import Worker
 
-_PROGRAM, _TESTS = "def answer():\n    return 42\n", "assert answer() == 42\n"
 _LIMITS = Limits().with_wall_seconds(20.0)
 
 
 @functools.cache
 def isolation() -> Isolation:
-    """Returns the mechanisms that this machine allows; each was tried, once per process."""
-    with ThreadPoolExecutor(len(MECHANISMS)) as pool:
-        tried = dict(pool.map(_try, range(len(MECHANISMS)), MECHANISMS))
-    active = tuple(name for name in MECHANISMS if tried[name][0])
-    user = "unprivileged" if any(dropped for _, dropped, _ in tried.values()) else "same"
-    missing = {name: why for name, (works, _, why) in tried.items() if not works}
-    return Isolation("+".join(active) or LIMITS_ONLY, active, missing, user)
+    """Returns the mechanisms that this machine allows; each was tried, once per process.
+
+    Raises `IsolationError` if programs cannot be run even with limits alone.
+    """
+    ways = ((), *((name,) for name in MECHANISMS))
+    with ThreadPoolExecutor(len(ways)) as pool:
+        limits, *tried = pool.map(_try, range(len(ways)), ways)
+    if isinstance(limits, IsolationError):
+        raise limits
+    found = dict(zip(MECHANISMS, tried, strict=True))
+    missing = {name: str(why) for name, why in found.items() if isinstance(why, IsolationError)}
+    active = tuple(name for name in MECHANISMS if name not in missing)
+    return Isolation("+".join(active) or LIMITS_ONLY, active, missing, limits)
 
 
-def _try(number: int, mechanism: str) -> tuple[str, tuple[bool, bool, str]]:
-    """Returns a mechanism, whether it works, whether it changes the user, and why it fails."""
+def _try(number: int, mechanisms: Sequence[str]) -> str | IsolationError:
+    """Returns the user that programs run as under some mechanisms, or why they cannot be run."""
     try:
-        worker = Worker(number, [mechanism], _LIMITS)
+        worker = Worker(number, mechanisms, _LIMITS)
     except IsolationError as error:
-        return mechanism, (False, False, str(error))
-    try:
-        verdict = worker.judge(_PROGRAM, _TESTS)
-    except SupervisorDiedError as error:
-        return mechanism, (False, False, str(error))
-    finally:
-        worker.close()
-    return mechanism, (verdict.passed, worker.drops_user, verdict.detail)
+        return error
+    worker.close()
+    return "unprivileged" if worker.drops_user else "same"
 
 
 def require_isolation(level: str) -> Isolation:

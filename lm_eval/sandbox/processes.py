@@ -99,8 +99,8 @@ def _as_user(user: int, action: Callable[[], object]) -> bool:
     if pid == 0:
         try:
             os.setgroups([])
-            os.setresgid(user, user, user)
-            os.setresuid(user, user, user)
+            os.setgid(user)
+            os.setuid(user)
             action()
             os._exit(0)
         finally:

@@ -19,15 +19,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lm_eval.sandbox import checker, guest, processes, seccomp
+from lm_eval.sandbox import checker, guest, kernel, processes, seccomp
 from lm_eval.sandbox.confine import Confinement, confine
+from lm_eval.sandbox.namespaces import SCRATCH, Namespaces
 from lm_eval.sandbox.paths import readable_paths
 from lm_eval.sandbox.private_imports import open_private_imports
 from lm_eval.sandbox.types import Limits
-
-if sys.platform == "linux":
-    from lm_eval.sandbox import kernel
-    from lm_eval.sandbox.namespaces import SCRATCH, Namespaces
 
 #: The caller's orders.
 START, END = b"s", b"e"
@@ -55,6 +52,8 @@ class Supervisor:
             with suppress(ImportError):
                 importlib.import_module(name)
         mechanisms = settings["mechanisms"]
+        if mechanisms and sys.platform != "linux":
+            raise OSError(f"{', '.join(mechanisms)}: only on Linux")
         home = settings["home"]
         user = processes.usable_user(settings["user"])
         limits = Limits(**settings["limits"])

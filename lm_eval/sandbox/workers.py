@@ -38,6 +38,7 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+_SMALL_PROGRAM, _ITS_TESTS = "def answer():\n    return 42\n", "assert answer() == 42\n"
 _USERS_PER_PROCESS = 64
 #: How often the scratch folder is measured where the kernel does not limit it.
 _TICK = 0.1
@@ -107,6 +108,20 @@ class Worker:
         self._starved = 0.0
         #: Whether programs run as another, unprivileged user.
         self.drops_user = answer["user"] is not None
+        self._try_out(mechanisms)
+
+    def _try_out(self, mechanisms: Sequence[str]) -> None:
+        """Raises `IsolationError` if not even a small program passes, so that none is judged."""
+        try:
+            verdict = self.judge(_SMALL_PROGRAM, _ITS_TESTS)
+        except SupervisorDiedError as error:
+            verdict = Verdict(False, "died", str(error), 0.0)
+        if not verdict.passed:
+            self.close()
+            raise IsolationError(
+                f"The sandbox cannot run programs with {'+'.join(mechanisms) or 'limits'}: "
+                f"{verdict.outcome}, {verdict.detail}"
+            )
 
     def judge(self, program: str, tests: str) -> Verdict:
         """Runs a program and its tests, and returns the verdict."""
