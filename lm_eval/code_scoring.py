@@ -124,11 +124,13 @@ def run_programs(
     session.calibrate({test: s for one in canonical for test, s in one.seconds.items()}, failed)
     if failed:
         logger.warning(
-            "%s: the canonical solutions of %d documents fail their own tests (documents %s), so "
-            "their tests may be wrong. `lm-eval validate` lists them.",
+            "%s: %d of %d canonical solutions fail their own tests (document %s), so these tests "
+            "may be wrong. `lm-eval validate %s --confirm_run_unsafe_code` shows why.",
             task.task_name,
             len(failed),
+            len(canonical),
             _listed(failed),
+            task.task_name,
         )
     with session.gather() as jobs:
         for requests in requests_by_doc:

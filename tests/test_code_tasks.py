@@ -444,7 +444,7 @@ def test_a_failing_canonical_solution_is_reported_with_the_scores(
     broken(tiny)
     results = evaluated(tiny, writer())
     assert results["programs"]["tiny"]["canonical_failed"] == [2]
-    assert "canonical solutions of 1 documents fail their own tests (documents 2)" in caplog.text
+    assert "1 of 3 canonical solutions fail their own tests (document 2)" in caplog.text
 
 
 def test_limits_follow_the_canonical_solution_with_the_same_tests() -> None:
