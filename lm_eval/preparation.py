@@ -264,9 +264,9 @@ def log_first_prompt(task: Task) -> None:
 
 
 def _check_implemented(lm: LM, name: str, task: Task) -> None:
-    """Raises `ModelError` if a task's requests need a method that the model does not implement.
+    """Raises `ModelError` if the requests of task `name` need a method that `lm` lacks.
 
-    Such a method only raises `NotImplementedError`. Without this check, the run would end there
+    Calling such a method raises `NotImplementedError`. Without this check, the run would end there
     after the requests of all other types were answered.
     """
     for method in {request.request_type for request in task.instances}:

@@ -117,7 +117,11 @@ class Matcher:
         return _Part(piece.record, piece.data, True, last.offset + len(last.data), words, before)
 
     def _search(self, parts: list[_Part]) -> None:
-        """Searches one block of text."""
+        """Adds the units that occur in one block of text, and not before, to `hits`.
+
+        `parts` are the texts of the records in the block, in order. The last words of the block are
+        kept, so that n-grams are also found which continue in the next one.
+        """
         carried = self._carried if parts[0].continues else b""
         # One blank between the carried words and the block: a record is cut only at whitespace.
         text, ends = split(
@@ -215,9 +219,11 @@ class Matcher:
 def _lookup(
     hashes: Hashes, at: Positions, known: Hashes, units: NDArray[np.int32]
 ) -> Iterator[tuple[Positions, NDArray[np.int32]]]:
-    """Yields the words `at` whose hashes are known, with their units.
+    """Yields pairs of arrays: positions of words from `at`, and the unit that may begin at each.
 
-    Several units may have the same hash; they are neighbors in `known`.
+    `hashes` are those of the words `at`, one each. `known` are the sorted hashes of the units
+    `units`. Several units may have the same hash: the first pair then has the first unit of each
+    word, the next pair the second, and so on.
     """
     if not len(at) or not len(known):
         return

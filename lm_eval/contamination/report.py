@@ -160,9 +160,11 @@ def _passage(passages: Sequence[tuple[int, int, str]], hit: int) -> tuple[int, i
 
 
 def _trimmed(passage: str, words: Sequence[str]) -> tuple[int, str]:
-    """Returns a passage from a little before the matched words on, and how many bytes are left out.
+    """Returns the number of bytes cut off the beginning of a passage, and the rest of it.
 
-    A passage shows several matches. The words are found by their first few ones.
+    A passage shows several matches; the rest begins up to `PASSAGE_MARGIN` characters before the
+    one with these normalized `words`, of which the first few are searched for. Returns 0 and the
+    whole passage if they are not in it.
     """
     spans = word_spans(passage)
     normalized = [normalize(passage[begin:end]).decode() for begin, end in spans]

@@ -41,9 +41,11 @@ class ShardResult:
 def scan_shard(
     index: Index, shard: Shard, options: ReadOptions, progress: Callable[[int], object]
 ) -> ShardResult:
-    """Returns what was found in a shard.
+    """Reads a shard (a file of the corpus or a range of one) and returns which units it contains.
 
-    `progress` is called with the number of bytes of the file that were read since its last call.
+    The result also counts the records and lists the places that could not be read. `progress` is
+    called with the number of bytes read since its last call, compressed ones if the file is
+    compressed; in total they are `shard.size`.
     """
     reader, matcher = ShardReader(shard, options), Matcher(index)
     reported = 0

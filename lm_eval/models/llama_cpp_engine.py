@@ -278,7 +278,10 @@ class _GGUFCoder:
         self._adds_bos = engine.tokenize(b"", add_bos=True)[:1] == [bos] and self._flag()
 
     def _flag(self) -> bool:
-        """Returns whether the file says that prompts begin with a beginning-of-text token."""
+        """Returns whether the file says that prompts begin with a beginning-of-text token.
+
+        If the file does not say, this is llama.cpp's default for its kind of tokenizer.
+        """
         return bool(self._engine._model.add_bos_token())
 
     def encode(self, texts: Sequence[str], special: bool | None = None) -> list[list[int]]:

@@ -270,7 +270,10 @@ class SGLangLM(EngineLM):
         return await self.model.async_generate(prompt=given.pop("text", None), **given)
 
     def _count(self, reply: Any) -> None:
-        """Counts the tokens of a finished request."""
+        """Adds the tokens of a finished request to `run_context.usage`.
+
+        These are the tokens of the prompt, those of them that were computed, and of the answer.
+        """
         counted, usage = self._dialect.usage(reply), self.run_context.usage
         usage.count_prompt(counted.prompt, counted.prompt - counted.cached)
         usage.count_answer(counted.answer)

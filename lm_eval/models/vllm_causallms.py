@@ -353,7 +353,10 @@ class VLLM(EngineLM):
             ) from error
 
     def _count(self, output: Any) -> None:
-        """Counts the tokens of a finished request."""
+        """Adds the tokens of a finished request to `run_context.usage`.
+
+        These are the tokens of the prompt, those of them that were computed, and of all answers.
+        """
         usage = self.run_context.usage
         prompt, answer = len(output.prompt_token_ids), sum(len(o.token_ids) for o in output.outputs)
         usage.count_prompt(prompt, prompt - int(output.num_cached_tokens or 0))

@@ -55,7 +55,12 @@ class ScoringRequests:
         self._can_cache = "skip_reading_prefix_cache" in sampling_parameter_names()
 
     def request(self, job: Job, cached: bool = True) -> tuple[Sequence[int], Any]:
-        """Returns the prompt and the settings of a request; `cached` allows the prefix cache."""
+        """Returns the tokens of the prompt and the `SamplingParams` of the request for a job.
+
+        A `WholeJob` asks for log-probabilities of the prompt. For these, vLLM by default does not
+        read its prefix cache; `cached=True` makes it do so. Other jobs ask for those of next
+        tokens, and always use the cache; `cached` has no effect on them.
+        """
         if isinstance(job, WholeJob):
             prompt = self._plan.windows[job.windows[0]].tokens
             settings: dict[str, Any] = {"prompt_logprobs": 0}

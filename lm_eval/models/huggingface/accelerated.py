@@ -28,7 +28,10 @@ else:
 
 
 def can_compile() -> bool:
-    """Returns whether `kernels` is installed and Triton can compile its kernels here."""
+    """Returns whether the subpackage `kernels` exists and its compiler, Triton, can be imported.
+
+    Nothing is compiled, and no device is looked for.
+    """
     return kernels is not None and kernels.can_compile()
 
 

@@ -130,7 +130,11 @@ class ProbeClient:
         )
 
     def ask(self, exchange: Exchange) -> Any:
-        """Returns the result of a request. A reply that lacks something is not asked for again."""
+        """Sends a request; returns what `exchange.read` makes of the reply, or a `Failure`.
+
+        The client retries it after errors of connection or server. A reply that lacks something is
+        a failure at once. Raises `ModelError` if no request to the server can succeed.
+        """
 
         def read(reply: Any) -> Any:
             self.last_reply = reply

@@ -219,7 +219,7 @@ def listed_answers(found: Any, count: int) -> list[Any]:
         raise TypeError(f"it returned {type(found).__name__} instead of a list of answers")
     answers = list(found)
     if len(answers) < count:
-        raise BadReplyError(f"{len(answers)} answers instead of {count}")
+        raise BadReplyError(f"it returned {len(answers)} answers instead of {count}")
     return answers[:count]
 
 

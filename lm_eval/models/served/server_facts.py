@@ -49,7 +49,10 @@ class ServerFacts:
 
     @classmethod
     def of(cls, certificate: Certificate) -> ServerFacts:
-        """Returns what a certificate says about the server."""
+        """Returns the facts that an earlier probe of the server wrote to its certificate.
+
+        `vocabulary` is not among them, so it is None.
+        """
         name, _, version = certificate.server.partition(" ")
         name = "" if certificate.server == "unknown" else name
         return cls(

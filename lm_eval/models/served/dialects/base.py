@@ -230,19 +230,31 @@ def refused_parameter(reply: Reply, message: str) -> str | None:
 
 
 def in_order(choices: Any, count: int) -> list[Mapping[str, Any]]:
-    """Returns the `choices` of a reply in the order of `index`; raises if they are not `count`."""
+    """Returns the `choices` of a reply in the order of their `index`.
+
+    Raises `BadReplyError` if `choices` is not a list or has not `count` items.
+    """
     if not isinstance(choices, Sequence) or len(choices) != count:
         found = len(choices) if isinstance(choices, Sequence) else "no"
-        raise BadReplyError(f"{found} choices instead of {count}")
+        raise BadReplyError(
+            f"the server's reply has {found} choices instead of {count}; it must return one per "
+            "prompt and sample"
+        )
     ordered = sorted(choices, key=lambda choice: int(choice.get("index", 0)))
     return list(ordered)
 
 
 def answers_of(reply: Any, count: int) -> list[Mapping[str, Any]]:
-    """Returns the answers of a reply that is an object for one answer and a list for several."""
+    """Returns the answers of a reply that is an object for one answer and a list for several.
+
+    Raises `BadReplyError` if they are not `count`.
+    """
     answers = reply if isinstance(reply, list) else [reply]
     if len(answers) != count:
-        raise BadReplyError(f"{len(answers)} answers instead of {count}")
+        raise BadReplyError(
+            f"the server's reply has {len(answers)} answers instead of {count}; it must return one "
+            "per prompt and sample"
+        )
     return answers
 
 

@@ -95,7 +95,7 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
     if isinstance(content, list):  # parts, of which some are not text
         content = "".join(str(part.get("text") or "") for part in content)
     if content is not None and not isinstance(content, str):
-        raise BadReplyError(f"the content is {type(content).__name__}")
+        raise BadReplyError(f"the reply's content is {type(content).__name__}, not a string")
     if not content and message.get("refusal"):
         raise RefusedError(f"the model refused to answer: {message['refusal']}")
     thoughts = message.get("reasoning") or message.get("reasoning_content")

@@ -48,7 +48,7 @@ class Completions(Dialect):
             raise RefusedError("the server's content filter blocked the answer")
         text = field_of(choice, "text")
         if text is not None and not isinstance(text, str):
-            raise BadReplyError(f"the text is {type(text).__name__}")
+            raise BadReplyError(f"the reply's text is {type(text).__name__}, not a string")
         return Completion(text or "", finish_reason=choice.get("finish_reason"))
 
 
@@ -117,5 +117,8 @@ def sum_scores(choice: Mapping[str, Any], start: int, end: int) -> Score:
     """Returns the score of the tokens of an echoed prompt from `start` to `end`."""
     echo = echoed(choice)
     if len(echo.logprobs) < end:
-        raise BadReplyError(f"{len(echo.logprobs)} log-probabilities for {end} tokens")
+        raise BadReplyError(
+            f"the server's reply has only {len(echo.logprobs)} log-probabilities for a prompt of "
+            f"{end} tokens; it must return one per token"
+        )
     return score_of(echo, start, end)

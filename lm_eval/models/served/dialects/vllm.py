@@ -71,7 +71,7 @@ def _score(positions: Any, window: Window) -> Score:
     ):
         entry = position.get(str(token)) if isinstance(position, Mapping) else None
         if entry is None:
-            raise BadReplyError(f"prompt_logprobs lack the token {token}")
+            raise BadReplyError(f"prompt_logprobs of the reply lack the token {token}")
         total += float(entry["logprob"])
         greedy = greedy and entry["rank"] == 1
     return total, greedy
@@ -86,6 +86,6 @@ def _next_scores(choice: Mapping[str, Any], tokens: Sequence[int]) -> dict[int, 
     for token in tokens:
         name = f"token_id:{token}"
         if name not in values:
-            raise BadReplyError(f"the log-probability of token {token} is missing")
+            raise BadReplyError(f"the reply has no log-probability of the token {token}")
         found[token] = (float(values[name]), name == generated)
     return found
