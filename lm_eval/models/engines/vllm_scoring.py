@@ -24,7 +24,7 @@ def sampling_parameter_names() -> frozenset[str]:
 
 
 def sampling_parameters(**settings: Any) -> Any:
-    """Returns the settings of a request whose output is wanted once, when it is finished."""
+    """Returns vLLM's `SamplingParams` with these settings, for output only when it is finished."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -72,7 +72,7 @@ class ScoringRequests:
         return prompt, self._shared_parameters(settings)
 
     def _shared_parameters(self, settings: dict[str, Any]) -> Any:
-        """Returns the settings of a request, one object for all that have the same."""
+        """Returns vLLM's `SamplingParams` with these settings; the same object for equal ones."""
         key = tuple(settings.items())
         if key not in self._parameters:
             given = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
@@ -82,7 +82,11 @@ class ScoringRequests:
         return self._parameters[key]
 
     def read(self, job: Job, output: Any) -> Score | dict[int, Score] | Incomplete:
-        """Returns the score of a window, or the scores of next tokens by token."""
+        """Returns (log-likelihood, is_greedy) of the window of a `WholeJob`, maybe `Incomplete`.
+
+        For another job, returns such a pair for each of its next tokens, by token. `output` is
+        vLLM's `RequestOutput`.
+        """
         if isinstance(job, WholeJob):
             return self._read_window(self._plan.windows[job.windows[0]], output)
         answer = output.outputs[0]
@@ -115,7 +119,7 @@ class MissingScores:
         self._owners: list[tuple[WholeJob, Parts, int]] = []
 
     def add(self, job: WholeJob, found: Incomplete) -> None:
-        """Adds a window with the part of its score that is known."""
+        """Adds the window of a job, with the part of its score that is known, to be completed."""
         window = self._all[job.windows[0]]
         if found.missing > MAX_MISSING:
             self._windows.append(window)
@@ -133,7 +137,10 @@ class MissingScores:
         return ScorePlan(self._windows, abilities)
 
     def complete(self, number: int, score: Any) -> list[tuple[WholeJob, list[Any]]]:
-        """Takes the score of a window of that plan; returns the job that it completes, if any."""
+        """Takes the score of the window at `number` in the plan of `plan`.
+
+        Returns [(job, [score])] with the whole score of the job that it completes, else [].
+        """
         job, parts, place = self._owners[number]
         whole = parts.add(place, score)
         return [] if whole is None else [(job, [whole])]

@@ -205,9 +205,11 @@ class LogitsLM(PlannedLM):
     ) -> Iterator[tuple[float, bool] | Failure]:
         """Yields the scores of windows that one call of the function computes.
 
+        A score is (log-likelihood, is_greedy), or a `Failure` if it is NaN.
+
         Args:
             rows: the tokens that are read.
-            scored: for each window the index of its row, and its number.
+            scored: for each window the index of its row in `rows`, and its number.
             reads: by number, the tokens that the window reads.
             wanted: by number, the tokens that its last positions predict.
         """
@@ -233,7 +235,10 @@ class LogitsLM(PlannedLM):
             yield Failure("a log-probability is NaN") if nan else (float(total), bool(best))
 
     def _check_vocabulary(self, tokens: Ints, vocabulary: int) -> None:
-        """Raises `ConfigError` if the tokenizer has tokens that the function has no logits for."""
+        """Raises `ConfigError` if `tokens` contain one that the function has no logits for.
+
+        `vocabulary` is the number of logits per position.
+        """
         if (top := int(tokens.max(initial=0))) >= vocabulary:
             raise ConfigError(
                 f"the tokenizer does not fit the model: forward returns logits of {vocabulary} "

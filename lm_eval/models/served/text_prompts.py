@@ -49,7 +49,7 @@ def end_of_text(
 
 
 def says_too_long(reason: str) -> bool:
-    """Returns whether the reason of a failure is that the prompt does not fit."""
+    """Returns whether `reason`, the text of a failure, says that the prompt is too long."""
     refused = re.match(r"status (400|413|422|500)\b", reason)  # 500: llama-cpp-python
     return refused is not None and _TOO_LONG.search(reason) is not None
 

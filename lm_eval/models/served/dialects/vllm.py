@@ -62,7 +62,10 @@ class VLLM(Completions):
 
 
 def _score(positions: Any, window: Window) -> Score:
-    """Returns the score of a window from the reply's `prompt_logprobs`."""
+    """Returns (log-likelihood, is_greedy) of a window's continuation.
+
+    `positions` is the reply's `prompt_logprobs`. Raises `BadReplyError` if it lacks a token.
+    """
     if not isinstance(positions, Sequence) or len(positions) != len(window.tokens):
         raise BadReplyError("the reply has no prompt_logprobs for every token of the prompt")
     total, greedy = 0.0, True
@@ -78,7 +81,10 @@ def _score(positions: Any, window: Window) -> Score:
 
 
 def _next_scores(choice: Mapping[str, Any], tokens: Sequence[int]) -> dict[int, Score]:
-    """Returns the scores of next tokens. The generated token is the most likely one."""
+    """Returns (log-probability, is_greedy) of each of these next tokens, by token.
+
+    The generated token is the greedy one. Raises `BadReplyError` if a token is missing.
+    """
     logprobs = field_of(choice, "logprobs")
     generated = field_of(logprobs, "tokens")[0]
     values = field_of(logprobs, "top_logprobs")[0]
