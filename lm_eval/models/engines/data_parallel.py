@@ -190,7 +190,8 @@ class EngineCopies:
     ) -> Iterator[Sequence[tuple[int, Any]]]:
         """Yields lists of pairs (position in `windows`, score or `Failure`), as they are finished.
 
-        A score is (log-likelihood, is_greedy). Adds the tokens that the engines used to `usage`. Raises `ModelError` if an engine fails.
+        A score is (log-likelihood, is_greedy). Adds the tokens that the engines used to `usage`.
+        Raises `ModelError` if an engine fails.
         """
         units = [
             [(number, windows[number]) for number in unit]

@@ -311,7 +311,8 @@ class Generator:
     ) -> Iterator[tuple[int, str]]:
         """Yields the request index and the answer for each request of a batch of prompts.
 
-        Raises `NaNScoresError` if logits are NaN.
+        Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
+        own. `settings` were parsed from `gen_kwargs`. Raises `NaNScoresError` if logits are NaN.
         """
         model = self.model
         stop_conditions = self._stop_conditions(settings, gen_kwargs)

@@ -110,7 +110,8 @@ class PlannedLM(TemplateLM):
     ) -> None:
         """Generates answers; calls `finished` with pairs (job, its answers) as they arrive.
 
-        The answers are a list with one per sample, or a `Failure`. Also calls `bar.update` with the number of answers that are done.
+        The answers are a list with one per sample, or a `Failure`. Also calls `bar.update` with the
+        number of answers that are done.
         """
 
     @property

@@ -84,8 +84,8 @@ class HookGuard:
     def called(self, name: str, error: Exception | None = None) -> None:
         """Takes note of a call of the hook `name`, which sends requests, and of its error.
 
-        `error` is None if the call succeeded. Raises `ModelError` if the error is a mistake in the class: one that code makes while it
-        reads a reply, before any call has succeeded.
+        `error` is None if the call succeeded. Raises `ModelError` if the error is a mistake in the
+        class: one that code makes while it reads a reply, before any call has succeeded.
         """
         if error is None:
             self._worked.add(name)
