@@ -170,7 +170,10 @@ def check_measurable(lm: LM, tasks: Mapping[str, Task]) -> None:
 
 
 def _refuse(tasks: Mapping[str, Task], reason_of: Callable[[str], str | None]) -> None:
-    """Raises `ModelError` if there is a reason not to send the requests of tasks."""
+    """Raises `ModelError` if the model cannot answer the type of requests of a task.
+
+    `reason_of` returns why it cannot answer a request type; None if it can.
+    """
     by_type: dict[str, list[str]] = {}
     for name, task in tasks.items():
         kind = task.OUTPUT_TYPE or task.get_config("output_type")

@@ -65,7 +65,7 @@ def check_before_loading(run: RunConfig) -> None:
 def never_measured(run: RunConfig) -> dict[str, str]:
     """Returns the request types that no model of the run's class can answer, with the reasons.
 
-    Returns nothing if it would take long to import the class, or if its name is not registered.
+    Empty if it would take long to import the class, or if its name is not registered.
     """
     if not isinstance(run.model, str):
         model_class = type(run.model)

@@ -164,7 +164,7 @@ def get_result(logprobs: Mapping[str, Any], context_length: int) -> tuple[float,
 
 
 def _choice_or_failure(reply: Any, read: Any) -> Any:
-    """Returns what `read` finds in the first choice of a reply; a `Failure` if it finds nothing."""
+    """Returns `read` of the first choice of a reply; a `Failure` if something is missing there."""
     try:
         return read(reply["choices"][0])
     except (KeyError, IndexError, TypeError, AttributeError) as error:

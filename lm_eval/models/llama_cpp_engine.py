@@ -195,7 +195,7 @@ class LlamaCpp(EngineLM):
         return total, greedy
 
     def _logits(self, tokens: Sequence[int], first: int) -> np.ndarray[Any, Any]:
-        """Returns the logits (N, V) after the tokens from position `first` on.
+        """Returns the logits (N, V) of the token that follows each of `tokens` from `first` on.
 
         What the tokens have in common with those computed before is not computed again.
         """
@@ -214,8 +214,8 @@ class LlamaCpp(EngineLM):
     def _forget_from(self, count: int) -> int:
         """Keeps the first `count` tokens of those that are computed; returns how many are kept.
 
-        None, if the state of the model cannot be cut: that of recurrent layers is one for all
-        tokens, and a sliding window has lost those before it.
+        That is 0 if the state of the model cannot be cut there: that of recurrent layers is one for
+        all tokens, and a sliding window has lost those before it.
         """
         engine = self.model
         if count < engine.n_tokens and (

@@ -275,7 +275,10 @@ class VLLM(EngineLM):
             yield [whole for number, score in done for whole in missing.complete(number, score)]
 
     def _outputs(self, plan: ScorePlan, cached: bool) -> Iterator[list[tuple[Any, Any]]]:
-        """Yields lists of the jobs of a plan with what vLLM returned for them."""
+        """Yields lists of pairs (job of the plan, vLLM's output), as they are finished.
+
+        `cached` is whether prompts that are scored as a whole use the prefix cache.
+        """
         requests = ScoringRequests(plan)
         for done in self._run((job, *requests.request(job, cached)) for job in plan.jobs()):
             yield [(job, requests.read(job, output)) for job, output in done]
@@ -298,7 +301,7 @@ class VLLM(EngineLM):
         return sampling
 
     def _sampling(self, sampling: Sampling) -> Any:
-        """Returns the settings of a request for answers; raises `ConfigError` for wrong values."""
+        """Returns vLLM's `SamplingParams` for answers; raises `ConfigError` for wrong values."""
         given = {
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -319,8 +322,9 @@ class VLLM(EngineLM):
     ) -> Iterator[list[tuple[Any, Any]]]:
         """Yields lists of `(job, output)` as the engine finishes them.
 
-        At most `MAX_HELD` requests are in the engine at a time. While `requests` yields None, it
-        goes on with those. Raises `ModelError` with the engine's error if it fails.
+        `requests` are (job, tokens of the prompt, `SamplingParams`). At most `MAX_HELD` requests
+        are in the engine at a time. While `requests` yields None, it goes on with those. Raises
+        `ModelError` with the engine's error if it fails.
         """
         engine = self.model.llm_engine
         held: dict[str, Any] = {}
@@ -374,7 +378,10 @@ class VLLM(EngineLM):
 
 
 def _as_input(tokens: Sequence[int]) -> Any:
-    """Returns a prompt in the form that the engine computes, which it then need not be put into."""
+    """Returns a prompt in the form that vLLM's engine takes.
+
+    Newer versions have a form that the engine need not convert.
+    """
     from vllm import inputs
 
     if hasattr(inputs, "tokens_input"):
