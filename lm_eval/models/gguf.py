@@ -102,7 +102,10 @@ class GGUFLM(ServedLM):
             except requests.exceptions.RequestException as error:
                 reason = f"{type(error).__name__}: {error}"
                 time.sleep(delay if attempt + 1 < retries else 0)
-        raise ModelError(f"{url} did not answer in {retries} attempts: {reason}")
+        raise ModelError(
+            f"the server gave no usable reply at {url} in {retries} attempts: {reason}. Check that "
+            "it runs, and base_url."
+        )
 
     @property
     def _uses_hook(self) -> bool:

@@ -67,7 +67,9 @@ class RemoteTokenizer:
             reply = self._client.get(f"{self.base_url}/tokenizer_info")
             found = json.loads(reply.body) if reply.ok else {}
         except UnreachableError as error:
-            raise ModelError(f"no server answers at {self.base_url} ({error}).") from None
+            raise ModelError(
+                f"no server answers at {self.base_url} ({error}). Start it, or correct base_url."
+            ) from None
         except (BrokenReplyError, TimedOutError, ValueError):
             return {}
         return found if isinstance(found, Mapping) else {}

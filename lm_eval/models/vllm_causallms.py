@@ -183,7 +183,9 @@ class VLLM(EngineLM):
         super().check_before_loading(arguments, chat_template)
         check_copies(arguments)
         if arguments.get("truncation_side", "left") != "left":
-            raise ConfigError("truncation_side: prompts are cut on the left only.")
+            raise ConfigError(
+                "truncation_side must be 'left': long prompts are cut at their beginning only."
+            )
         check_adapter(arguments)
         if arguments.get("quantization") is not None:
             from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS

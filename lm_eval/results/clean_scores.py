@@ -230,7 +230,7 @@ def _score_of_part(
         return None
     if isinstance(found.value, Real) and math.isfinite(found.value):
         return found
-    logger.warning("%s is %s, and is left out.", what, found.value)
+    logger.warning("%s is %s, which is no finite number, and is left out.", what, found.value)
     return None
 
 

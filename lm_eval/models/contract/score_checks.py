@@ -109,7 +109,10 @@ def check_rolling(interview: Interview) -> list[str]:
     texts = [text for (text,) in TEXTS]
     encode = getattr(lm, "tok_encode", None)
     if encode is not None and encode("A") != encode("A", add_special_tokens=False):
-        raise NotCheckedError("the tokenizer adds tokens, which count in one of the two")
+        raise NotCheckedError(
+            "the tokenizer adds special tokens, which loglikelihood and loglikelihood_rolling "
+            "count differently"
+        )
     rolling = interview.ask("loglikelihood_rolling", [(text,) for text in texts])
     direct = [s for s, _ in interview.ask("loglikelihood", [("", text) for text in texts])]
     # A model may begin a text in another way than an empty context; then differences are compared.
