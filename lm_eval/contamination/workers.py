@@ -99,7 +99,7 @@ def _assign(
     connection: Connection,
     waiting: Iterator[Shard],
 ) -> None:
-    """Sends a process the next shard; if there is none, waits for its end.
+    """Sends a process the next shard; if there is none, sends None and waits for its end.
 
     Updates `running`, which has the process and its shard for each connection.
     """

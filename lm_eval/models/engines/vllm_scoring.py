@@ -58,8 +58,8 @@ class ScoringRequests:
         """Returns the tokens of the prompt and the `SamplingParams` of the request for a job.
 
         A `WholeJob` asks for log-probabilities of the prompt. For these, vLLM by default does not
-        read its prefix cache; `cached=True` makes it do so. Other jobs ask for those of next
-        tokens, and always use the cache; `cached` has no effect on them.
+        read its prefix cache; `cached=True` makes it do so, if its version can. Other jobs ask for
+        those of next tokens, for which vLLM reads the cache whatever `cached` is.
         """
         if isinstance(job, WholeJob):
             prompt = self._plan.windows[job.windows[0]].tokens

@@ -28,9 +28,9 @@ else:
 
 
 def can_compile() -> bool:
-    """Returns whether the subpackage `kernels` exists and its compiler, Triton, can be imported.
+    """Returns whether our subpackage `kernels` exists and has imported its compiler, Triton.
 
-    Nothing is compiled, and no device is looked for.
+    It imports Triton if that is installed and torch finds a GPU. Nothing is compiled here.
     """
     return kernels is not None and kernels.can_compile()
 

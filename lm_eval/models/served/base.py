@@ -262,6 +262,7 @@ class ServedBase(PlannedLM):
         """What the server can do. On first access, the probe finds it out with a few requests.
 
         A recent certificate of an earlier run is used instead, if the same model still answers.
+        With `probe=False`, it is `assumed_certificate`.
         """
         if not self._probes:
             return self.assumed_certificate()

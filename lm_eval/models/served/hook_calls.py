@@ -120,7 +120,7 @@ class HookDialect(PublishedDialect):
 
     @staticmethod
     def _of_call(read: Callable[[], list[Any]]) -> list[Any]:
-        """Returns what `read` does; raises `BadReplyError` in place of its `TypeError` and so on.
+        """Returns what `read` returns; its `TypeError` or `ValueError` becomes a `BadReplyError`.
 
         `read` checks what `amodel_call` returned.
         """
