@@ -256,7 +256,10 @@ def _fingerprint(results: Sequence[ShardResult]) -> str:
 
 
 def _broken(name: str, results: Sequence[ShardResult]) -> Iterator[BrokenPlace]:
-    """Yields the first broken place of each kind in a file, with the number of all of that kind."""
+    """Yields the first broken place of each kind in a file, with the number of all of that kind.
+
+    `results` are those of the shards of the file `name`, in order.
+    """
     first: dict[str, tuple[int, str]] = {}
     counts: dict[str, int] = {}
     before = 0

@@ -321,7 +321,7 @@ class TemplateAPI(PublishedAttributes):
         return answers
 
     async def _apost(self, session: Any, payload: Any) -> Any:
-        """Sends a body and returns the reply as JSON data."""
+        """Sends a body with an `aiohttp.ClientSession`; returns the reply as JSON data."""
         async with session.post(self.request_url, json=payload, headers=self.header) as response:
             if not response.ok:
                 logger.warning("The request failed: %s", (await response.text())[:300])

@@ -200,6 +200,9 @@ def _check_arguments(name: str, model_class: type[LM], arguments: dict[str, Any]
 
 
 def _accepted_settings(model_class: type[LM], extras: dict[str, Any]) -> dict[str, Any]:
-    """Returns those of the run's settings (batch size, device) that the constructor accepts."""
+    """Returns those of `extras`, settings such as batch size and device, that a class accepts.
+
+    All of them if its constructor has `**kwargs`.
+    """
     named, takes_any = _parameters(model_class)
     return {k: v for k, v in extras.items() if takes_any or k in named}

@@ -168,7 +168,11 @@ def check_remote_tokenizer_support(
     auth_token: str | None = None,
     max_retries: int = 3,
 ) -> bool:
-    """Returns whether a server tokenizes and tells its end-of-text token."""
+    """Returns whether a server has a tokenizer that can be used: it tells its end-of-text token.
+
+    False if `base_url` is None or empty, and if the server does not tokenize. The arguments are
+    those of `RemoteTokenizer`.
+    """
     if not base_url:
         return False
     try:

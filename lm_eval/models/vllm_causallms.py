@@ -206,7 +206,10 @@ class VLLM(EngineLM):
             ) from error
 
     def _start_copies(self, arguments: Mapping[str, Any], count: int, devices: int) -> EngineCopies:
-        """Starts several engines, each in a process with devices of its own."""
+        """Starts `count` engines, each in a process with `devices` devices of its own.
+
+        `arguments` are those of this class. Raises `ModelError` if one cannot be loaded.
+        """
         return EngineCopies(self.engine, type(self), arguments, device_variables(count, devices))
 
     # -- lengths, template, identity --------------------------------------------------------------

@@ -121,7 +121,10 @@ class EngineLM(PlannedLM):
     def check_before_loading(
         cls, arguments: Mapping[str, Any], chat_template: bool | str = False
     ) -> None:
-        """Raises `ConfigError` for a second engine and for lengths that cannot work."""
+        """Raises `ConfigError` for a second engine and for lengths that cannot work.
+
+        `arguments` are the `model_args` of the run; `chat_template` is not used.
+        """
         ONLY_ENGINE.check()
         check_lengths(arguments, cls.length_names, cls.longer_variable)
 

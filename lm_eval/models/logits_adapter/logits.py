@@ -98,7 +98,7 @@ def rows_at(logits: Any, positions: Ints) -> Doubles:
 
 
 def _rows_of(flat: Any, places: Ints) -> Any:
-    """Returns some rows of logits (N, V), on their device."""
+    """Returns the rows `places` of the logits `flat` (N, V), on their device."""
     if not is_tensor(flat):
         return flat[places]
     return flat[torch_if_imported().from_numpy(places).to(flat.device)]

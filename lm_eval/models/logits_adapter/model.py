@@ -176,7 +176,10 @@ class LogitsLM(PlannedLM):
     # -- log-likelihoods --------------------------------------------------------------------------
 
     def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
-        """Scores windows; texts that another one begins with are read as part of it."""
+        """Scores windows, as `PlannedLM._score_windows` says.
+
+        A text with which another one begins is read as part of that, if the function is causal.
+        """
         if not windows:
             return
         reads = [list(window.tokens[:-1]) for window in windows]
@@ -254,7 +257,7 @@ class LogitsLM(PlannedLM):
     def _generate_answers(
         self, jobs: Iterable[GenerationJob], finished: FinishedJobs, bar: Progress
     ) -> None:
-        """Generates answers in batches of prompts with the same settings."""
+        """Generates answers as `PlannedLM._generate_answers`, in batches with the same settings."""
         alike: dict[tuple[Any, ...], dict[tuple[Any, ...], list[GenerationJob]]] = {}
         for job in jobs:
             sampling = job.sampling

@@ -196,7 +196,11 @@ class PlannedLM(TemplateLM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Returns a chat as a prompt, formatted with the chat template of the tokenizer."""
+        """Returns a chat as a prompt, formatted with the chat template of the tokenizer.
+
+        With `add_generation_prompt`, it ends with the header of a new message; else it ends with
+        the last message, left open. Raises `ModelError` if there is no template or it fails.
+        """
         if not hasattr(self.tokenizer, "apply_chat_template"):
             raise ModelError(
                 "--apply_chat_template needs the template of the model's tokenizer: pass "

@@ -316,7 +316,7 @@ class ServedBase(PlannedLM):
         )
 
     def _still_holds(self, probe: Probe, before: Certificate) -> bool:
-        """Returns whether the certificate of an earlier run is about the model that answers now."""
+        """Returns whether `before`, of an earlier run, is about the model that answers now."""
         tokenizer_known = before.tokenizer == "agrees" or self.kind != "completions"
         return tokenizer_known and probe.is_same_model(before)
 
@@ -376,7 +376,10 @@ class ServedBase(PlannedLM):
         )
 
     def _find_tokenizer(self, facts: ServerFacts) -> TokenCoder | None:
-        """Returns the tokenizer that the arguments, the server or the model's name lead to."""
+        """Returns the tokenizer that the arguments, the server or the model's name lead to.
+
+        None if there is none. It is kept as `served_tokenizer`. `facts` is what the server tells.
+        """
         if "served_tokenizer" in vars(self):
             return self.served_tokenizer
         found = self._choose_tokenizer(facts)

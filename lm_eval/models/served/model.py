@@ -37,7 +37,10 @@ class ServedLM(ServedBase):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Returns the messages as JSON for a chat API, else the prompt that the template makes."""
+        """Returns the messages as JSON for a chat API, else the prompt that the template makes.
+
+        `add_generation_prompt` has no effect on the JSON; see `PlannedLM.apply_chat_template`.
+        """
         if self.dialect_is_chat:
             return JsonChatStr(json.dumps(chat_history, ensure_ascii=False))
         return super().apply_chat_template(chat_history, add_generation_prompt)

@@ -313,7 +313,7 @@ class Probe:
 
 
 def _with_refused(base: Certificate, dialect: Dialect) -> Certificate:
-    """Returns a certificate with the parameters that the server has refused so far."""
+    """Returns `base` with the parameters that the server has refused so far among its settings."""
     refused = dialect.parameters.refused
     return replace(base, settings={**base.settings, "refused": refused}) if refused else base
 

@@ -43,7 +43,10 @@ def open_prompt(is_chat: bool) -> Prompt:
 
 
 def check_sampling(client: ProbeClient, dialect: Dialect) -> SamplingTrial:
-    """Returns whether sampling settings have an effect. Sends up to five requests."""
+    """Returns whether temperature, seed and number of samples have an effect on the answers.
+
+    Sends up to five requests in the dialect.
+    """
     prompt = open_prompt(dialect.is_chat)
     settings = Sampling(max_tokens=OPEN_TOKENS, temperature=1.0)
 

@@ -331,7 +331,11 @@ class Stream:
     def _reason_to_give_up(
         self, exchange: Exchange, verdict: Retry, wait: float, now: float
     ) -> str | None:
-        """Returns why a request is not retried; None if it is."""
+        """Returns why a request is not retried; None if it is.
+
+        It is not after too many attempts, or if its deadline is over before the next one. `wait` is
+        how many seconds that would be from `now`.
+        """
         if exchange.attempts >= self._policy.attempts:
             return f"{verdict.reason} ({exchange.attempts} attempts)"
         left = self._policy.deadline - (now - (exchange.first_sent or now))
@@ -345,7 +349,10 @@ class Stream:
         return None
 
     def _connection_failed(self, exchange: Exchange, error: UnreachableError, sent: float) -> None:
-        """Retries a request that could not be sent; ends the run if the server stays away."""
+        """Retries a request that could not be sent.
+
+        Ends the run with `ModelError` if there was no reply for `RetryPolicy.patience` seconds.
+        """
         exchange.failures += 1
         silent = time.monotonic() - self._last_reply
         if silent >= self._policy.patience:

@@ -55,7 +55,10 @@ def says_too_long(reason: str) -> bool:
 
 
 def too_long_remedy(is_chat: bool, has_tokenizer: bool) -> str:
-    """Returns what to do about prompts that do not fit, for the end of a message."""
+    """Returns what to do about prompts that are too long, for the end of a message.
+
+    That depends on whether they are chats, and on whether we know the model's tokenizer.
+    """
     if is_chat:
         return (
             "the messages of a chat are not cut; use fewer examples (--num_fewshot) or shorter "
