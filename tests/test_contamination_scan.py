@@ -96,7 +96,7 @@ def tasks(folder: Folder) -> dict[str, Any]:
 def run(folder: Folder, *given: str, fresh: bool = True, **options: Any) -> Findings:
     names = [str(folder.path / name) if name != "-" else name for name in given]
     output = folder.path / "findings.jsonl"
-    return scan(tasks(folder), names, output, ScanOptions(**options), fresh)
+    return scan(lambda: tasks(folder), names, output, ScanOptions(**options), fresh)
 
 
 def found(findings: Findings) -> dict[int, tuple[str, int]]:

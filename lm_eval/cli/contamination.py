@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,10 +133,9 @@ def _scan(arguments: argparse.Namespace) -> int:
         format=arguments.format,
         workers=arguments.workers,
     )
-    options.check()
-    tasks = _load(arguments.tasks, arguments)
     output = Path(arguments.output).expanduser()
-    findings = scan(tasks, arguments.corpus, output, options, arguments.fresh)
+    load_tasks = partial(_load, arguments.tasks, arguments)
+    findings = scan(load_tasks, arguments.corpus, output, options, arguments.fresh)
     print(summary(findings), end="")
     broken = broken_lines(findings)
     for line in broken:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from lm_eval.errors import ConfigError, DataError, suggestion
 
-#: Bytes of an uncompressed file that are one shard.
-SHARD = 64 << 20
+#: Bytes of an uncompressed file that are one shard. A process that is killed has read at most this
+#: much in vain. Findings depend on it, so it does not depend on the number of processes.
+SHARD = 8 << 20
 #: The format of a file, by the end of its name.
 SUFFIXES = {
     ".txt": "text",
@@ -43,7 +44,7 @@ class CorpusPath:
     """The time of the last change, in nanoseconds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Shard:
     """The unit of work, and of resuming: a file, or a range of a large uncompressed file."""
 

@@ -121,6 +121,11 @@ class Index:
         """The number of units."""
         return len(self.unit_word)
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of the index in bytes."""
+        return sum(array.nbytes for array in _arrays(self).values())
+
     def unit_text(self, unit: int) -> bytes:
         """Returns the text of a unit."""
         first = int(self.unit_word[unit])
@@ -131,17 +136,18 @@ class Index:
         begin = int(self.ends[first - 1]) + 1 if first else 0
         return self.text[begin : int(self.ends[first + count - 1])].tobytes()
 
-    def save(self, folder: Path) -> None:
-        """Writes the arrays to files, for `load`."""
+    def mapped(self, folder: Path) -> Index:
+        """Writes the arrays to files in `folder`, and returns the index mapped from them."""
         for name, value in _arrays(self).items():
             np.save(folder / f"{name}.npy", value)
+        return self.load(folder, self.settings)
 
     @classmethod
     def load(cls, folder: Path, settings: tuple[int, str, tuple[int, ...]]) -> Index:
         """Returns an index whose arrays are mapped from the files in `folder`.
 
         Processes that load the same files share their memory. `settings` are those of the index
-        that was saved.
+        that `mapped` wrote.
         """
         names = [field.name for field in fields(cls)][len(settings) :]
         arrays: dict[str, Any] = {name: _load(folder / f"{name}.npy") for name in names}
@@ -168,7 +174,11 @@ def _arrays(index: Index) -> dict[str, NDArray[Any]]:
 class Layout:
     """Which units belong to which document. Documents with the same words share their text."""
 
-    queries: Sequence[Query]
+    tasks: tuple[str, ...]
+    task_of: NDArray[np.int32]
+    """The number in `tasks` of each document's task."""
+    doc_ids: NDArray[np.int32]
+    """The number of each document in its task."""
     text_of: Positions
     """The number of each document's text."""
     question_words: Positions
@@ -182,6 +192,11 @@ class Layout:
     unit_count: Positions
     """The number of units of each text: its n-grams, 1 if it is short, 0 if it is too short."""
     units: NDArray[np.int32]
+
+    @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return len(self.doc_ids)
 
 
 def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
@@ -232,8 +247,19 @@ def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
         ngram_bitmap=HashFilter.of(grams.hashes).bitmap,
         short_bitmap=HashFilter.of(source.hashes(np.sort(whole.starts), MIN_WORDS)).bitmap,
     )
+    task_numbers: dict[str, int] = {}
+    task_of = [task_numbers.setdefault(query.task, len(task_numbers)) for query in queries]
     layout = Layout(
-        queries, np.array(text_of, np.int64), asked, first_word, words, first_unit, counts, units
+        tasks=tuple(task_numbers),
+        task_of=np.array(task_of, np.int32),
+        doc_ids=np.array([query.doc_id for query in queries], np.int32),
+        text_of=np.array(text_of, np.int64),
+        question_words=asked,
+        first_word=first_word,
+        words=words,
+        first_unit=first_unit,
+        unit_count=counts,
+        units=units,
     )
     return index, layout
 

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def partial_folder(output: Path) -> Path:
 
 
 class Journal:
-    """An open journal. `results` are those of the shards that earlier processes finished."""
+    """An open journal. Read the `results` of earlier processes before you `add` others."""
 
     def __init__(self, output: Path, identity: dict[str, Any]) -> None:
         """Opens the journal of the scan that writes to `output`, or begins it.
@@ -39,7 +40,6 @@ class Journal:
         self.folder = partial_folder(output)
         self._output = output
         self._synced = time.monotonic()
-        self.results: dict[str, ShardResult] = {}
         try:
             self.folder.mkdir(exist_ok=True)
             self._file = (self.folder / "journal.jsonl").open("ab+")
@@ -49,7 +49,7 @@ class Journal:
             ) from error
         try:
             self._lock()
-            self._read({"version": _VERSION, **identity})
+            self._check({"version": _VERSION, **identity})
         except BaseException:
             self._file.close()
             raise
@@ -67,31 +67,43 @@ class Journal:
                 "ends, or give another --output."
             ) from error
 
-    def _read(self, identity: dict[str, Any]) -> None:
-        """Reads the results, and removes a last line that was not written completely."""
+    def _check(self, identity: dict[str, Any]) -> None:
+        """Checks the first line, or writes it if there is none."""
         self._file.seek(0)
-        size = 0
-        for number, line in enumerate(self._file):
+        line = self._file.readline()
+        values = _object(line)
+        if values is None:
+            if line:
+                logger.warning("%s: the journal is damaged, so the scan begins anew.", self.folder)
+            self._file.truncate(0)
+            self._write(identity)
+        elif values != identity:
+            what = [name for name in identity if values.get(name) != identity[name]]
+            raise OutputError(
+                f"{self.folder}: this is an unfinished scan with other settings "
+                f"({', '.join(what)}). Run the command that began it to finish it, give "
+                "another --output, or pass --fresh to discard it."
+            )
+
+    def results(self) -> Iterator[tuple[str, ShardResult]]:
+        """Yields the keys and results of the shards that earlier processes finished.
+
+        Removes an entry that was not written completely, and what follows it.
+        """
+        self._file.seek(0)
+        size = len(self._file.readline())
+        while line := self._file.readline():
+            values = _object(line)
             try:
-                values = json.loads(line) if line.endswith(b"\n") else None
-                if number and values is not None:
-                    self.results[values["shard"]] = ShardResult.from_json(values["result"])
+                if values is None:
+                    raise ValueError
+                found = str(values["shard"]), ShardResult.from_json(values["result"])
             except (ValueError, KeyError, TypeError):
-                values = None
-            if values is None:
                 logger.warning("%s: an incomplete entry is ignored.", self.folder)
                 break
-            if not number and values != identity:
-                what = [name for name in identity if values.get(name) != identity[name]]
-                raise OutputError(
-                    f"{self.folder}: this is an unfinished scan with other settings "
-                    f"({', '.join(what)}). Run the command that began it to finish it, give "
-                    "another --output, or pass --fresh to discard it."
-                )
+            yield found
             size += len(line)
         self._file.truncate(size)
-        if not size:
-            self._write(identity)
 
     def add(self, key: str, result: ShardResult) -> None:
         """Stores the result of a shard."""
@@ -113,6 +125,15 @@ class Journal:
         """Closes and deletes the journal, when the findings are written."""
         self._file.close()
         shutil.rmtree(self.folder)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """Returns the JSON object in a complete line; None if it is something else."""
+    try:
+        values = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def discard(output: Path) -> None:
