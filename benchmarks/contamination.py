@@ -113,6 +113,7 @@ class Memory:
     """The most memory that the processes of a scan used, in MB."""
 
     indexing: float = 0.0
+    """Of all processes together, before that."""
     parent: float = 0.0
     workers: list[float] = field(default_factory=list)
     scanning: float = 0.0
@@ -120,13 +121,12 @@ class Memory:
 
     def sample(self, process: int, scanning: bool) -> None:
         """Measures the processes once."""
-        own = pss(process)
+        own, workers = pss(process), [pss(child) for child in children(process)]
+        total = own + sum(workers)
         if not scanning:
-            self.indexing = max(self.indexing, own)
-            return
-        workers = [pss(child) for child in children(process)]
-        if own + sum(workers) > self.scanning:
-            self.parent, self.workers, self.scanning = own, workers, own + sum(workers)
+            self.indexing = max(self.indexing, total)
+        elif total > self.scanning:
+            self.parent, self.workers, self.scanning = own, workers, total
 
 
 def pss(process: int) -> float:
@@ -166,13 +166,13 @@ def run(words: list[str], output: Path) -> Took:
     """Runs a scan and returns what it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
-    memory, partial = Memory(), Path(f"{output}.partial")
+    memory, journal = Memory(), Path(f"{output}.partial") / "journal.jsonl"
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [*COMMAND, *words, "-o", str(output)], stdout=subprocess.DEVNULL, stderr=errors
         )
         while process.poll() is None:
-            memory.sample(process.pid, partial.exists())
+            memory.sample(process.pid, journal.exists() and journal.stat().st_size > 0)
             time.sleep(0.25)
         seconds = time.perf_counter() - started
         errors.seek(0)
@@ -251,7 +251,7 @@ def index(data_dir: str) -> None:
     from lm_eval.contamination.search import Search
 
     count = len(tasks)
-    search = Search.of(tasks, 13)
+    search = Search.of(lambda: tasks, 13)
     print(
         f"{count} tasks ({len(failed)} cannot be loaded), {search.layout.documents} documents, "
         f"{search.index.units} units: loaded in {loaded - started:.1f} s, indexed in "

@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
     from lm_eval.contamination.findings import DocumentFinding
+    from lm_eval.contamination.search import TaskSelection
 
 HELP = "find test documents in training corpora, or in other benchmarks"
 #: The width of pages that are not printed to a terminal.
@@ -134,8 +134,8 @@ def _scan(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
     )
     output = Path(arguments.output).expanduser()
-    load_tasks = partial(_load, arguments.tasks, arguments)
-    findings = scan(load_tasks, arguments.corpus, output, options, arguments.fresh)
+    tasks = _selection(arguments.tasks, arguments)
+    findings = scan(tasks, arguments.corpus, output, options, arguments.fresh)
     print(summary(findings), end="")
     broken = broken_lines(findings)
     for line in broken:
@@ -240,10 +240,15 @@ def _self(arguments: argparse.Namespace) -> int:
 
 def _load(names: list[str], arguments: argparse.Namespace) -> dict[str, Task]:
     """Returns the tasks that names, separated by blanks or commas, select."""
-    from lm_eval.data import mirror_at
-    from lm_eval.tasks import TaskManager
+    return _selection(names, arguments).load()
 
-    manager = TaskManager(include_path=include_paths(arguments.include_path))
-    with mirror_at(arguments.data_dir):
-        wanted = [name for text in names for name in text.split(",") if name]
-        return dict(manager.load(wanted)["tasks"])
+
+def _selection(names: list[str], arguments: argparse.Namespace) -> TaskSelection:
+    from lm_eval.contamination.search import TaskSelection
+    from lm_eval.errors import ConfigError
+
+    wanted = tuple(name for text in names for name in text.split(",") if name)
+    if not wanted:
+        raise ConfigError("no task is named. Pass --tasks NAME; `lm-eval ls tasks` lists them.")
+    folders = tuple(map(str, include_paths(arguments.include_path) or ()))
+    return TaskSelection(wanted, folders, arguments.data_dir)

@@ -136,18 +136,17 @@ class Index:
         begin = int(self.ends[first - 1]) + 1 if first else 0
         return self.text[begin : int(self.ends[first + count - 1])].tobytes()
 
-    def mapped(self, folder: Path) -> Index:
-        """Writes the arrays to files in `folder`, and returns the index mapped from them."""
+    def save(self, folder: Path) -> None:
+        """Writes the arrays to files, for `load`."""
         for name, value in _arrays(self).items():
             np.save(folder / f"{name}.npy", value)
-        return self.load(folder, self.settings)
 
     @classmethod
     def load(cls, folder: Path, settings: tuple[int, str, tuple[int, ...]]) -> Index:
         """Returns an index whose arrays are mapped from the files in `folder`.
 
         Processes that load the same files share their memory. `settings` are those of the index
-        that `mapped` wrote.
+        that was saved.
         """
         names = [field.name for field in fields(cls)][len(settings) :]
         arrays: dict[str, Any] = {name: _load(folder / f"{name}.npy") for name in names}

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 _VERSION = 1
 #: Seconds between two calls of fsync. A killed process loses nothing in between.
 _SYNC_INTERVAL = 1.0
+#: The beginning of the names of folders for the files of an index.
+_INDEX = "index-"
 
 
 def partial_folder(output: Path) -> Path:
@@ -27,15 +30,30 @@ def partial_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.partial")
 
 
+def check_output(output: Path) -> None:
+    """Raises `OutputError` if findings cannot be written to `output`: it or its folder is wrong."""
+    if not output.name or output.is_dir():
+        raise OutputError(f"--output must be a file, and {output} is a folder.")
+    if not output.parent.is_dir():
+        raise OutputError(
+            f"the findings cannot be written to {output}: there is no folder {output.parent}. "
+            "Create it, or give another --output."
+        )
+    partial = partial_folder(output)
+    if partial.exists() and not partial.is_dir():
+        raise OutputError(
+            f"{partial} is a file, but the scan needs a folder of this name. Move it, or give "
+            "another --output."
+        )
+
+
 class Journal:
-    """An open journal. Read the `results` of earlier processes before you `add` others."""
+    """An open journal. Call `begin`, read the `results` of earlier processes, `add` others."""
 
-    def __init__(self, output: Path, identity: dict[str, Any]) -> None:
-        """Opens the journal of the scan that writes to `output`, or begins it.
+    def __init__(self, output: Path) -> None:
+        """Opens the journal of the scan that writes to `output`.
 
-        `identity` is what must be the same for results to be used: what is searched for, and how
-        the corpus is read. Raises `OutputError` if the journal belongs to another scan, if another
-        process uses it, or if it cannot be written.
+        Raises `OutputError` if another process uses it, or if it cannot be written.
         """
         self.folder = partial_folder(output)
         self._output = output
@@ -49,10 +67,13 @@ class Journal:
             ) from error
         try:
             self._lock()
-            self._check({"version": _VERSION, **identity})
         except BaseException:
             self._file.close()
             raise
+        for old in self.folder.glob(f"{_INDEX}*"):  # of a scan that was killed
+            shutil.rmtree(old)
+        # A process that outlives a killed scan may still write to the old folder.
+        self.index_folder = Path(tempfile.mkdtemp(dir=self.folder, prefix=_INDEX))
 
     def _lock(self) -> None:
         try:
@@ -67,8 +88,13 @@ class Journal:
                 "ends, or give another --output."
             ) from error
 
-    def _check(self, identity: dict[str, Any]) -> None:
-        """Checks the first line, or writes it if there is none."""
+    def begin(self, identity: dict[str, Any]) -> None:
+        """Begins the journal, or checks that it belongs to the same scan.
+
+        `identity` is what must be the same for results to be used: what is searched for, and how
+        the corpus is read. Raises `OutputError` if it is not.
+        """
+        identity = {"version": _VERSION, **identity}
         self._file.seek(0)
         line = self._file.readline()
         values = _object(line)
@@ -117,9 +143,14 @@ class Journal:
             self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Closes the journal; it can be opened again to resume the scan."""
+        """Closes the journal; it can be opened again to resume the scan.
+
+        Deletes the index, and the whole folder if the scan did not begin.
+        """
         os.fsync(self._file.fileno())
+        is_empty = not os.fstat(self._file.fileno()).st_size
         self._file.close()
+        shutil.rmtree(self.folder if is_empty else self.index_folder, ignore_errors=True)
 
     def remove(self) -> None:
         """Closes and deletes the journal, when the findings are written."""
@@ -138,6 +169,9 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 def discard(output: Path) -> None:
     """Deletes the findings and the journal at `output`, if there are any."""
-    output.unlink(missing_ok=True)
-    if partial_folder(output).is_dir():
-        shutil.rmtree(partial_folder(output))
+    try:
+        output.unlink(missing_ok=True)
+        if partial_folder(output).is_dir():
+            shutil.rmtree(partial_folder(output))
+    except OSError as error:
+        raise OutputError(f"{output} cannot be deleted: {error.strerror or error}.") from error

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lm_eval._version import __version__
-from lm_eval.api.task import Task
+from lm_eval.contamination.build_process import search_from_process
 from lm_eval.contamination.corpus import STANDARD_INPUT, Shard, find_files, shards_of
 from lm_eval.contamination.finding_types import Findings, Header
 from lm_eval.contamination.findings import write_findings
 from lm_eval.contamination.index import MIN_WORDS
-from lm_eval.contamination.journal import Journal, discard, partial_folder
+from lm_eval.contamination.journal import Journal, check_output, discard, partial_folder
 from lm_eval.contamination.readers import ReadOptions
 from lm_eval.contamination.scanned import ScannedShards
-from lm_eval.contamination.search import Search
+from lm_eval.contamination.search import Search, TaskSelection
 from lm_eval.contamination.words import NORMALIZATION
 from lm_eval.contamination.workers import available_cores, scan_shards
 from lm_eval.engine.progress import progress
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 #: The number of words of an n-gram in the published definition.
 DEFAULT_NGRAM = 13
 _MEGABYTE = 1_000_000
-#: A further process is started only for this many bytes: starting it takes about a second.
+#: A process is started only for this many bytes: starting it takes about a second.
 _PER_WORKER = 16 * _MEGABYTE
 
 
@@ -54,7 +54,7 @@ class ScanOptions:
 
 
 def scan(
-    load_tasks: Callable[[], Mapping[str, Task]],
+    tasks: TaskSelection,
     corpus: Sequence[str],
     output: Path,
     options: ScanOptions,
@@ -65,7 +65,7 @@ def scan(
     A scan that was interrupted goes on where it was: shards that are finished are not read again.
 
     Args:
-        load_tasks: returns the tasks by name. They are not kept: only their index is.
+        tasks: the tasks.
         corpus: files, folders, patterns, or `-` for the standard input.
         output: the file for the findings.
         options: the settings of the scan.
@@ -78,25 +78,24 @@ def scan(
         ConfigError: a setting is not possible.
     """
     options.check()
-    files = find_files(corpus, options.format)
+    check_output(output)
+    files = find_files(corpus, options.format, own=(output, partial_folder(output)))
+    if output.exists() and not fresh and not partial_folder(output).is_dir():
+        raise OutputError(f"{output} exists. Give another --output, or pass --fresh to replace it.")
     if fresh:
         discard(output)
-    if output.exists() and not partial_folder(output).is_dir():
-        raise OutputError(f"{output} exists. Give another --output, or pass --fresh to replace it.")
-    search = Search.of(load_tasks(), options.ngram)
     shards = shards_of(files)
-    journal = Journal(output, {"tasks": search.index.fingerprint, "field": options.field})
+    journal = Journal(output)
     try:
+        if _is_large(shards):
+            search = search_from_process(tasks, options.ngram, journal.index_folder)
+        else:
+            search = Search.of(tasks.load, options.ngram)
+        journal.begin({"tasks": search.index.fingerprint, "field": options.field})
         scanned = ScannedShards(shards, search.index.units)
         left = _shards_left(shards, scanned, journal)
-        total = sum(shard.size for _, shard in left)
-        workers = min(
-            options.workers or available_cores(), 1 + total // _PER_WORKER, max(1, len(left))
-        )
-        if workers > 1:
-            search = search.mapped(journal.folder)
         if left:
-            _scan_shards(search, left, total, workers, options, scanned, journal)
+            _scan_shards(search, left, options, scanned, journal)
         found = Findings(
             Header(
                 ngram=options.ngram,
@@ -115,6 +114,12 @@ def scan(
         raise
     journal.remove()
     return found
+
+
+def _is_large(shards: Sequence[Shard]) -> bool:
+    """Returns whether a scan is worth a process for its index; its memory is then free again."""
+    is_stream = any(shard.path.name == STANDARD_INPUT for shard in shards)
+    return is_stream or sum(shard.size for shard in shards) >= _PER_WORKER
 
 
 def _shards_left(
@@ -137,14 +142,13 @@ def _shards_left(
 def _scan_shards(
     search: Search,
     left: Sequence[tuple[int, Shard]],
-    total: int,
-    workers: int,
     options: ScanOptions,
     scanned: ScannedShards,
     journal: Journal,
 ) -> None:
-    """Scans shards of `total` bytes in `workers` processes, and adds their results."""
-    started = time.perf_counter()
+    """Scans shards, and adds their results."""
+    started, total = time.perf_counter(), sum(shard.size for _, shard in left)
+    workers = min(options.workers or available_cores(), 1 + total // _PER_WORKER, len(left))
     reading = ReadOptions(options.field, overlap=options.ngram - 1)
     done = text = 0
     with progress(max(1, total // _MEGABYTE), "Scanning", "megabyte") as bar:
@@ -155,7 +159,7 @@ def _scan_shards(
             done += count
 
         for number, shard, result in scan_shards(
-            search.index, left, reading, workers, journal.folder, read
+            search.index, left, reading, workers, journal.index_folder, read
         ):
             journal.add(shard.key, result)
             scanned.add(number, result)

@@ -62,7 +62,7 @@ def self_overlap(
 
     The evaluated split of a task is never compared with itself.
     """
-    search = Search.of(tasks, ngram)
+    search = Search.of(lambda: tasks, ngram)
     overlaps: list[SplitOverlap] = []
     parts: list[Findings] = []
     for name, task in sorted((tasks if against is None else against).items()):

@@ -48,7 +48,7 @@ def scan_shards(
         shards: what is scanned, with the numbers of the shards.
         options: how records are read.
         workers: the number of processes. With 1, shards are scanned in this process.
-        folder: where `Index.mapped` has written the index; not needed with one process.
+        folder: the files of the index; not needed with one process.
         progress: called with a number of bytes that were read.
 
     Raises `DataError` if a process ends unexpectedly.

@@ -61,8 +61,9 @@ def score_table(results: Mapping[str, Any], key: str) -> Iterator[list[Any]]:
     """Yields one row per task, filter pipeline and metric: the name, then `SCORE_COLUMNS`.
 
     `key` is `results` for the tasks, without groups, `groups` for the groups, or `decontaminated`
-    for the clean scores of both; `KeyError` is raised if the results have no such key. Value and standard error are text; the latter is "" if
-    there is none. Version and number of examples are None if unknown.
+    for the clean scores of both; `KeyError` is raised if the results have no such key. Value and
+    standard error are text; the latter is "" if there is none. Version and number of examples are
+    None if unknown.
     """
     groups = results.get("groups", {})
     for name, row in results[key].items():
