@@ -225,7 +225,7 @@ def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
         chosen = lengths == length
         hashes = source.hashes(first_word[shorts[chosen]], length)
         short_hashes[chosen] = short_hash(hashes, length)
-    grams = _unify(source, gram_hashes, starts, np.full(len(starts), ngram))
+    grams = _unify(source, gram_hashes, starts, np.broadcast_to(np.int64(ngram), starts.shape))
     whole = _unify(source, short_hashes, first_word[shorts], lengths)
     units = np.empty(int(counts.sum()), dtype=np.int32)
     is_gram = np.repeat(~is_short, counts)
@@ -294,20 +294,24 @@ class _Texts:
 
         Part k has `lengths[k]` words from `starts[k]` on.
         """
-        last = self.ends[starts + lengths - 1]
-        begin = np.where(starts > 0, self.ends[starts - 1] + 1, 0)
-        size = last - begin
-        same: NDArray[np.bool_] = size[one] == size[other]
+        begin, size = self._bounds(starts[one], lengths[one])
+        other_begin, other_size = self._bounds(starts[other], lengths[other])
+        same: NDArray[np.bool_] = size == other_size
         at, offset = np.flatnonzero(same), 0
         while len(at):
-            here = self._numbers[begin[one[at]] + offset]
-            here ^= self._numbers[begin[other[at]] + offset]
-            left = size[one[at]] - offset
+            here = self._numbers[begin[at] + offset]
+            here ^= self._numbers[other_begin[at] + offset]
+            left = size[at] - offset
             here &= BYTE_MASKS.take(left, mode="clip")
             same[at] = here == 0
             offset += 8
             at = at[(here == 0) & (left > 8)]
         return same
+
+    def _bounds(self, starts: Positions, lengths: Positions) -> tuple[Positions, Positions]:
+        """Returns where parts of the text begin, and their sizes, in bytes."""
+        begin = np.where(starts > 0, self.ends[starts - 1] + 1, 0)
+        return begin, self.ends[starts + lengths - 1] - begin
 
     def slice(self, first: int, count: int) -> bytes:
         begin = int(self.ends[first - 1]) + 1 if first else 0
