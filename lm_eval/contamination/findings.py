@@ -175,7 +175,7 @@ def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `TypeError` if the value of a field for text or a number is something else.
     """
-    expected = {each.name: each.type for each in fields(kind)}
+    expected = {each.name: str(each.type) for each in fields(kind)}
     for name, value in values.items():
         wanted = {"str": str, "int": int}.get(expected.get(name, ""))
         if wanted is not None and not isinstance(value, wanted):
