@@ -311,7 +311,9 @@ def in_vain(process: int, corpus: Path, shard: int) -> int:
         with contextlib.suppress(OSError):
             if file.readlink() == corpus:
                 text = (folder / "fdinfo" / file.name).read_text()
-                return (int(text.split()[1]) - 1) % shard + 1
+                # Less than one read into a range: the end of the one before is still searched.
+                read = int(text.split()[1]) % shard
+                return read if read >= 1 << 20 else shard
     return shard
 
 
