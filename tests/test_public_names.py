@@ -22,6 +22,17 @@ NAMES = {
         "check_model",
     ],
     "lm_eval.__main__": ["cli_evaluate"],
+    "lm_eval._cli": ["HarnessCLI"],
+    "lm_eval._cli.harness": ["HarnessCLI", "List", "Run", "Validate"],
+    "lm_eval._cli.run": ["Run"],
+    "lm_eval._cli.ls": ["List"],
+    "lm_eval._cli.validate": ["Validate"],
+    "lm_eval._cli.subcommand": ["SubCommand"],
+    "lm_eval._cli.utils": [
+        "handle_cli_value_string",
+        "key_val_to_dict",
+        "request_caching_arg_to_dict",
+    ],
     "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook", "CachingLM", "T"],
     "lm_eval.api.instance": ["Instance", "OutputType"],
     "lm_eval.api.task": [
