@@ -170,6 +170,7 @@ NAMES = {
     "lm_eval.models.dummy": ["DummyLM"],
     "lm_eval.models.demo": ["DemoLM"],
     "lm_eval.models.utils": [
+        "retry_on_specific_exceptions",
         "Collator",
         "Grouper",
         "Reorderer",

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from .support import checkpoint, choice, llama, lm_class, manager, scores, tokenizer, use, write
-from .training import HF
+from .support import HF, checkpoint, choice, llama, lm_class, manager, scores, tokenizer, use, write
 
 
 @use("a quantization toolkit that evaluates the quantized object and prints a table", needs=HF)
