@@ -153,6 +153,14 @@ NAMES = {
     "lm_eval.models.gguf": ["GGUFLM"],
     "lm_eval.models.hf_steered": ["SteeredModel", "steer"],
     "lm_eval.models.hf_vlms": ["DEFAULT_IMAGE_PLACEHOLDER", "HFMultimodalLM"],
+    "lm_eval.models.huggingface": [
+        "Collator",
+        "handle_stop_sequences",
+        "has_bos_prefix",
+        "normalize_gen_kwargs",
+        "postprocess_generated_text",
+        "resolve_max_length",
+    ],
     "lm_eval.models.litellm_llms": ["LiteLLMChatCompletion"],
     "lm_eval.models.mamba_lm": ["MambaLMWrapper"],
     "lm_eval.models.openai_completions": [
