@@ -17,7 +17,7 @@ import numpy as np
 from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
-from lm_eval.config.run import RunConfig, Seeds, absolute_path, without_secrets
+from lm_eval.config.run import RunConfig, Seeds, absolute_path
 from lm_eval.contamination.coverage import Decontamination
 from lm_eval.contamination.findings import read_findings
 from lm_eval.data import mirror_at
@@ -55,6 +55,7 @@ from lm_eval.preparation import (
     load_tasks,
     make_context,
 )
+from lm_eval.redaction import without_secrets
 from lm_eval.results.assemble import assemble
 from lm_eval.results.clean_scores import contaminated_documents, with_clean_scores
 from lm_eval.results.provenance import describe_reproduction, describe_run, describe_usage
@@ -401,7 +402,7 @@ def simple_evaluate(
     if evaluation_tracker is not None and results is not None:
         evaluation_tracker.general_config_tracker.log_experiment_args(
             model_source=results["model_source"],
-            model_args=without_secrets({"model_args": run.model_args})["model_args"],
+            model_args=without_secrets(run.model_args),
             system_instruction=system_instruction,
             chat_template=results["chat_template"],
             fewshot_as_multiturn=bool(run.fewshot_as_multiturn),

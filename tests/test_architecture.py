@@ -20,6 +20,7 @@ FOUNDATION = {
     "launch",
     "logs",
     "markdown",
+    "redaction",
     "_lazy",
     "_version",
 }
@@ -31,13 +32,14 @@ BELOW_TASKS = (
 
 #: The packages that each package may import. Imports never go to packages further right.
 MAY_USE = {
-    "errors": {"extras"},
+    "errors": {"extras", "redaction"},
     "extras": set(),
     "defaults": set(),
     "folders": set(),
     "launch": set(),
-    "logs": {"launch"},
+    "logs": {"launch", "redaction"},
     "markdown": set(),
+    "redaction": set(),
     "_lazy": set(),
     "_version": set(),
     "entry_points": set(),

@@ -34,6 +34,7 @@ from lm_eval.cli import (
 )
 from lm_eval.errors import EvalError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
+from lm_eval.redaction import hide_in_text, redacting_excepthook
 
 COMMANDS = {
     "run": run,
@@ -83,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     setup_logging(getattr(arguments, "verbosity", None))
+    if arguments.debug and sys.excepthook is sys.__excepthook__:
+        sys.excepthook = redacting_excepthook  # prints the error that is raised below
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
@@ -102,14 +105,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(
             f"lm-eval: error: code that was run by the command ended the program (SystemExit: "
-            f"{stop}). Run again with --debug to see where.",
+            f"{hide_in_text(str(stop))}). Run again with --debug to see where.",
             file=sys.stderr,
         )
         return 2
     except Exception as error:
         if arguments.debug:
             raise
-        print(f"lm-eval: error: {_message(error)}", file=sys.stderr)
+        print(f"lm-eval: error: {hide_in_text(_message(error))}", file=sys.stderr)
         return 2
 
 
@@ -141,6 +144,7 @@ class _Parser(argparse.ArgumentParser):
         parser = self if self.subparser is None else self.subparser
         if hint := parser._hint(message):
             message = f"{message}.{hint}"
+        message = hide_in_text(message)
         self.exit(2, f"lm-eval: error: {message} (`{parser.prog} --help` lists the options)\n")
 
     def _hint(self, message: str) -> str:
