@@ -56,6 +56,10 @@ class WhichRunError(OutputError):
     """A folder with several runs, where the user must choose one; the message lists them."""
 
 
+class ForeignRunError(OutputError):
+    """A run of someone else that needs the user's consent; the message lists what it would use."""
+
+
 class StoreError(OutputError):
     """An answer store that cannot be read or written."""
 

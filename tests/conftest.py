@@ -23,6 +23,12 @@ os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["LMEVAL_PACKS_DIR"] = os.devnull
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Lets runs be marked with a key of the tests, not with that of the user of this machine."""
+    os.environ["LMEVAL_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(autouse=True)
 def _reset_logging() -> None:
     """Removes the logging handlers that the command line may have installed in an earlier test."""

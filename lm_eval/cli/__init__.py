@@ -32,7 +32,7 @@ from lm_eval.cli import (
     show,
     validate,
 )
-from lm_eval.errors import EvalError, WhichRunError, suggestion
+from lm_eval.errors import EvalError, ForeignRunError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
 from lm_eval.redaction import hide_in_text, redacting_excepthook
 
@@ -199,12 +199,13 @@ def _parser(command: str | None) -> _Parser:
 def _message(error: Exception) -> str:
     """Returns the text to print for an error, on one line.
 
-    For an `EvalError`, returns its message; that of a `WhichRunError` keeps its line breaks. For
-    other errors, adds the type and a hint to use `--debug`; an error about a file names it.
+    For an `EvalError`, returns its message; that of a `WhichRunError` or `ForeignRunError` keeps
+    its line breaks. For other errors, adds the type and a hint to use `--debug`; an error about a
+    file names it.
     """
     whole = " ".join(str(argument) for argument in error.args)
-    if isinstance(error, WhichRunError):
-        return whole  # a list, one run per line
+    if isinstance(error, (WhichRunError, ForeignRunError)):
+        return whole  # a list, one item per line
     text = " ".join(whole.split())
     if isinstance(error, EvalError):
         return text

@@ -116,6 +116,40 @@ def add_data_dir(parser: Any) -> None:
     )
 
 
+def add_consent(parser: Any) -> None:
+    """Adds the options that allow a run of someone else to use code, a server or secrets.
+
+    These are `--model`, `--model_args`, `--include_path`, `--trust_remote_code` and
+    `--confirm_run_unsafe_code`.
+    """
+    parser.add_argument(
+        "--model", "-M", metavar="NAME", help="the model class, if it is FILE.py:CLASS"
+    )
+    add_table(
+        parser,
+        "--model_args",
+        "-a",
+        help="arguments of the model that replace the recorded ones, and its keys, which are not "
+        "recorded",
+    )
+    add_include_path(parser)
+    parser.add_argument(
+        "--trust_remote_code",
+        action="store_true",
+        help="allow code from the model's hub repository to run",
+    )
+    add_confirm_unsafe(parser)
+
+
+def add_confirm_unsafe(parser: Any) -> None:
+    """Adds `--confirm_run_unsafe_code`, False if it is not given."""
+    parser.add_argument(
+        "--confirm_run_unsafe_code",
+        action="store_true",
+        help="allow tasks to run code that the model has written",
+    )
+
+
 def add_run_id(parser: Any) -> None:
     """Adds `--run`, the id of a run."""
     parser.add_argument(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli.options import (
+    add_confirm_unsafe,
     add_data_dir,
     add_decontaminate,
     add_include_path,
@@ -56,11 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log_samples", "-s", action="store_true", help="also write every prompt, answer and score"
     )
     add_samples_format(parser)
-    parser.add_argument(
-        "--confirm_run_unsafe_code",
-        action="store_true",
-        help="allow tasks to run code that the model has written",
-    )
+    add_confirm_unsafe(parser)
     add_verbosity(parser)
 
 

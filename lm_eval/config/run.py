@@ -345,6 +345,13 @@ class RunConfig:
         return list(specs)
 
     @property
+    def include_folders(self) -> list[str]:
+        """The folders of `include_path` as a list."""
+        given = self.include_path
+        folders = [given] if isinstance(given, (str, Path)) else given or ()
+        return [str(folder) for folder in folders]
+
+    @property
     def task_metadata(self) -> dict[str, Any]:
         """The values that are merged into the metadata of every task: model arguments, metadata.
 
@@ -353,12 +360,13 @@ class RunConfig:
         """
         return {**without_secrets(self.model_args), **self.metadata}
 
-    def settings(self, secrets: bool = True) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Returns all settings that differ from the defaults, as plain data, to repeat the run.
 
-        Paths are absolute, and `environment` holds the current `VARIABLES`. With `secrets=False`,
-        credentials are left out. The seeds are always included, `fresh` never. A model object is
-        replaced by the name of its class. `from_record` turns the result into a `RunConfig` again.
+        Paths are absolute, and `environment` holds the current `VARIABLES`. Secrets are included:
+        `lm_eval.redaction.without_secrets` removes them. The seeds are always included, `fresh`
+        never. A model object is replaced by the name of its class. `from_record` turns the result
+        into a `RunConfig` again.
         """
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         if not isinstance(self.model, str):  # only informative: the object cannot be recreated
@@ -375,8 +383,6 @@ class RunConfig:
             name: absolute_path(os.environ[name]) for name in VARIABLES if os.environ.get(name)
         }
         plain["environment"] = {**self.environment, **set_now}
-        if not secrets:
-            plain = without_secrets(plain)
         del plain["fresh"]  # a repeated run uses the answers that this one stored
         default = RunConfig()
         return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}

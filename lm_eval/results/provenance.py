@@ -10,11 +10,12 @@ from typing import Any, cast
 
 from lm_eval.api.model import LM
 from lm_eval.api.usage import Usage
-from lm_eval.config.run import RunConfig
+from lm_eval.config.run import RunConfig, secrets_in
 from lm_eval.engine.executor import Executor
 from lm_eval.redaction import hide_in_text, hide_secrets, without_secrets
 from lm_eval.results.environment import describe_environment, describe_tokenizer
 from lm_eval.results.names import name_of_weights, sanitize_model_name, without_folder
+from lm_eval.results.run_signature import run_signature
 from lm_eval.results.schema import Reproduction, RunDescription, RunStatistics
 from lm_eval.results.serialize import hash_string
 
@@ -50,9 +51,12 @@ def describe_reproduction(run: RunConfig, identity: str) -> Reproduction:
 
     `identity` is the JSON text that `model_identity` returned. Secrets are left out.
     """
+    settings, directory = without_secrets(run.settings()), str(Path.cwd())
     return {
-        "settings": run.settings(secrets=False),
-        "directory": str(Path.cwd()),
+        "settings": settings,
+        "directory": directory,
+        "left_out": secrets_in(run.settings()),
+        "signature": run_signature(settings, directory),
         "model_identity": json.loads(identity),
     }
 

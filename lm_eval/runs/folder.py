@@ -26,6 +26,7 @@ from lm_eval.errors import OutputError
 from lm_eval.redaction import known_redactor
 from lm_eval.results.files import atomic_file, write_atomically
 from lm_eval.results.names import file_name
+from lm_eval.results.run_signature import run_signature
 from lm_eval.results.serialize import handle_non_serializable
 from lm_eval.runs.record import RunRecord, changes
 
@@ -196,6 +197,9 @@ class RunFolder:
         record = RunRecord(
             dict(settings), dict(state), time.time(), str(Path.cwd()), model_object=model_object
         ).without_secrets()
+        record = dataclasses.replace(
+            record, signature=run_signature(record.settings, record.directory)
+        )
         earlier = self.records()
         before = next((run.state for run in earlier if run.id == record.id), None)
         if before is None:  # other runs differ in their tasks on purpose

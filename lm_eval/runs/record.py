@@ -75,6 +75,8 @@ class RunRecord:
     """Whether the model was a Python object, which cannot be created again from the settings."""
     left_out: list[str] = field(default_factory=list)
     """Names of the secret settings that the run had (`secrets_in`); their values are not stored."""
+    signature: str | None = None
+    """Marks a run that was made here (`results.run_signature`)."""
     unknown_fields: dict[str, Any] = field(default_factory=dict)
     """Fields that a newer version of lm_eval has written; kept when the record is rewritten."""
 
