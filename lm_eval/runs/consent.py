@@ -117,7 +117,8 @@ def permitted(
             logger.warning("%s: not made here, so its %s are not used.", where, name)
     # Packs contain code. The other variables name data.
     environment = dict(_table(changed, "environment"))
-    if packs := environment.pop("LMEVAL_PACKS_DIR", None):
+    packs = environment.pop("LMEVAL_PACKS_DIR", None)
+    if packs and not os.environ.get("LMEVAL_PACKS_DIR"):
         logger.warning(
             "%s: not made here, so its packs in %s are not used. Set LMEVAL_PACKS_DIR to use them.",
             where,
