@@ -30,7 +30,8 @@ def known_redactor(shortest: int = _SHORTEST_KNOWN) -> Redactor:
     They are the values of environment variables whose names look secret (`is_secret_variable`), and
     the secrets among the settings of this process (`remember_secrets`).
     """
-    variables = {value for name, value in os.environ.items() if is_secret_variable(name)}
+    # Not `items()`, which decodes the values of all variables.
+    variables = {os.environ[name] for name in os.environ if is_secret_variable(name)}
     return _redactor(frozenset(variables | _remembered), max(shortest, _SHORTEST_KNOWN))
 
 
