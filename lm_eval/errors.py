@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.extras import remedy
+from lm_eval.redaction import hide_in_text
 
 
 class EvalError(Exception):
@@ -26,8 +27,9 @@ class EvalError(Exception):
         self.answers = answers
         return self
 
-    def __str__(self) -> str:  # `KeyError`, a base of some subclasses, would add quotes
-        return Exception.__str__(self)
+    def __str__(self) -> str:
+        """Returns the message without secrets (`lm_eval.redaction`), which it may quote."""
+        return hide_in_text(Exception.__str__(self))  # that of `KeyError`, a base, adds quotes
 
 
 class ConfigError(EvalError, ValueError):
@@ -52,6 +54,10 @@ class OutputError(EvalError, OSError):
 
 class WhichRunError(OutputError):
     """A folder with several runs, where the user must choose one; the message lists them."""
+
+
+class ForeignRunError(OutputError):
+    """A run of someone else that needs the user's consent; the message lists what it would use."""
 
 
 class StoreError(OutputError):

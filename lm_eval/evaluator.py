@@ -18,7 +18,7 @@ from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.code_scoring import code_session
-from lm_eval.config.run import RunConfig, Seeds, absolute_path, without_secrets
+from lm_eval.config.run import RunConfig, Seeds, absolute_path
 from lm_eval.contamination.coverage import Decontamination
 from lm_eval.contamination.findings import read_findings
 from lm_eval.data import mirror_at
@@ -56,12 +56,14 @@ from lm_eval.preparation import (
     load_tasks,
     make_context,
 )
+from lm_eval.redaction import without_secrets
 from lm_eval.results.assemble import assemble
 from lm_eval.results.clean_scores import contaminated_documents, with_clean_scores
 from lm_eval.results.provenance import describe_reproduction, describe_run, describe_usage
 from lm_eval.results.samples import requests_with_answers
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.summarize import UncertaintyConfig, summarize
+from lm_eval.runs.consent import Consent
 from lm_eval.runs.hashes import task_hashes
 from lm_eval.runs.observer import RunObserver
 from lm_eval.runs.run import Run, open_run
@@ -413,7 +415,7 @@ def simple_evaluate(
     if evaluation_tracker is not None and results is not None:
         evaluation_tracker.general_config_tracker.log_experiment_args(
             model_source=results["model_source"],
-            model_args=without_secrets({"model_args": run.model_args})["model_args"],
+            model_args=without_secrets(run.model_args),
             system_instruction=system_instruction,
             chat_template=results["chat_template"],
             fewshot_as_multiturn=bool(run.fewshot_as_multiturn),
@@ -427,12 +429,20 @@ def resume(
     run: str | None = None,
     data_dir: str | None = None,
     observers: Sequence[RunObserver] = (),
+    model: str | None = None,
+    model_args: str | dict[str, Any] | None = None,
+    include_path: str | Sequence[str] | None = None,
+    use_cache: str | None = None,
+    trust_remote_code: bool = False,
+    confirm_run_unsafe_code: bool = False,
 ) -> EvalResults | None:
     """Resumes an interrupted run, with the settings recorded in its folder; returns the results.
 
-    Returns None in a process that does not collect answers (a rank other than 0). Raises
-    `OutputError` if there is no run, or its model was passed as an object, and `WhichRunError` if
-    several runs are possible.
+    A run that was made by someone else uses no code, server or file that its record names, unless
+    the arguments below name it too. Returns None in a process that does not collect answers (a rank
+    other than 0). Raises `OutputError` if there is no run, its model was passed as an object, or a
+    secret is missing, `ForeignRunError` with a list of what the arguments would have to allow, and
+    `WhichRunError` if several runs are possible.
 
     Args:
         folder: the `output_path` of the run, or the folder of its model inside it.
@@ -440,9 +450,25 @@ def resume(
             the only unfinished one; the error message lists them.
         data_dir: a mirror of the datasets, if it has moved since.
         observers: called at the stages of the run (`lm_eval.runs.observer`).
+        model: the model class, `FILE.py:CLASS`.
+        model_args: arguments of the model that replace the recorded ones, and its secrets, which
+            are not recorded.
+        include_path: folders with tasks, used instead of the recorded ones.
+        use_cache: the file with stored answers.
+        trust_remote_code: allows code of the model's repository.
+        confirm_run_unsafe_code: allows code that the model writes.
     """
     stored = run_to_resume(Path(folder).absolute(), run)
-    settings = stored.to_resume()
+    given = RunConfig(model_args=model_args, include_path=include_path)
+    consent = Consent(
+        trust_remote_code=trust_remote_code,
+        confirm_run_unsafe_code=confirm_run_unsafe_code,
+        include_path=given.include_folders,
+        model=model,
+        model_args=given.model_args,
+        use_cache=use_cache,
+    )
+    settings = stored.to_resume(consent)
     if data_dir is not None:
         settings = replace(settings, data_dir=absolute_path(data_dir))
     with stored.in_original_directory(with_model=True):

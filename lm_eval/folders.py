@@ -13,3 +13,12 @@ def cache_folder() -> Path:
         return Path(custom).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "lm_eval"
+
+
+def state_folder() -> Path:
+    """Returns `$LMEVAL_STATE_DIR`, or `lm_eval` in the user's state folder if it is not set."""
+    custom = os.environ.get("LMEVAL_STATE_DIR")
+    if custom:
+        return Path(custom).expanduser()
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "lm_eval"

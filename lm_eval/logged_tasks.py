@@ -11,11 +11,13 @@ from typing import Any, cast
 
 from lm_eval.api.instance import Instance, RequestType
 from lm_eval.api.task import Task
+from lm_eval.config.arguments import parse_arguments
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import DataError, EvalError, OutputError
 from lm_eval.preparation import prepare_tasks
 from lm_eval.results.find_logs import find_logs, results_beside
 from lm_eval.results.sample_log import RecordedDocument, read_answer, read_log
+from lm_eval.runs.consent import is_task_path
 from lm_eval.runs.folder import RECORD_FILE
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
@@ -75,6 +77,7 @@ class _Loader:
         self.results = results_beside(logs)
         beside = next(iter(self.results.values()))
         self._groups: Mapping[str, Sequence[str]] = beside.get("group_subtasks") or {}
+        _check_names([*logs, *self._groups], next(iter(logs.values())).parent)
         self.run = configure(_settings(beside) | {"tasks": _names(logs, self._groups)})
         self._manager = TaskManager(
             include_path=self.run.include_path, metadata=self.run.task_metadata
@@ -196,8 +199,23 @@ def _settings(results: Mapping[str, Any]) -> dict[str, Any]:
         settings["bootstrap_iters"] = config["bootstrap_iters"]
     for name in ("model_args", "metadata"):
         if isinstance(config.get(name), (Mapping, str)):
-            settings[name] = config[name]
+            # The file may come from anyone, and tasks read the metadata: no code is trusted.
+            given = parse_arguments(cast("Any", config[name]))
+            settings[name] = {k: v for k, v in given.items() if k != "trust_remote_code"}
     return settings
+
+
+def _check_names(names: Iterable[str], folder: Path) -> None:
+    """Raises `DataError` if the name of a task or group in a log or results file is a path.
+
+    Results files come from anyone, and loading a task file runs its code.
+    """
+    for name in names:
+        if is_task_path(name):
+            raise DataError(
+                f"{folder}: {name!r} is a path, not the name of a task. Pass the folder of the "
+                "task with --include_path, and correct the name in the results file."
+            )
 
 
 def _recorded_version(results: Mapping[str, Any], name: str) -> Any:

@@ -40,6 +40,7 @@ from lm_eval.results.find_logs import find_logs
 from lm_eval.results.provenance import describe_settings
 from lm_eval.results.schema import EvalResults, RunStatistics
 from lm_eval.results.summarize import UncertaintyConfig, summarize
+from lm_eval.runs.consent import Consent
 from lm_eval.runs.hashes import config_hash, task_hashes
 from lm_eval.runs.record import RunRecord, changes
 from lm_eval.runs.stored import StoredRun, choose_runs, find_runs, only_run
@@ -223,9 +224,18 @@ def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
     wanted = source.wanted
     if source.run is None:
         return _score(_load_from_logs(source.path, wanted), wanted)
-    recorded = source.run.record.config(source.run.file)
-    with source.run.in_original_directory(with_model=False), recorded.in_environment():
-        return _score(_load_from_run(source.run, wanted), wanted)
+    consent = Consent(
+        confirm_run_unsafe_code=bool(wanted.settings.get("confirm_run_unsafe_code")),
+        include_path=wanted.include_path,
+    )
+    settings = source.run.permitted(consent, asks=False)
+    if source.run.is_own:  # then the folders are searched in addition to the recorded ones
+        settings["include_path"] = source.run.record.settings.get("include_path")
+    else:
+        settings["include_path"] = None
+    run = RunConfig.from_record(settings, source.run.file)
+    with source.run.in_original_directory(with_model=False), run.in_environment():
+        return _score(_load_from_run(source.run, settings, wanted), wanted)
 
 
 def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalResults]:
@@ -317,16 +327,18 @@ def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
 # -- answers from a run folder ----------------------------------------------------------------
 
 
-def _load_from_run(stored: StoredRun, wanted: Changes) -> _AnsweredTasks:
+def _load_from_run(
+    stored: StoredRun, settings: Mapping[str, Any], wanted: Changes
+) -> _AnsweredTasks:
     """Returns the tasks of a stored run, with the answers from its store in their requests.
 
-    Raises `DataError` if an answer is missing.
+    `settings` are those of the record that may be used. Raises `DataError` if an answer is missing.
     """
     record = stored.record
-    run = _settings(record.settings, wanted, stored.file)
+    run = _settings(settings, wanted, stored.file)
     manager = TaskManager(include_path=run.include_path, metadata=run.task_metadata)
     with mirror_at(run.data_dir):
-        loaded = _load_as_in_run(run, record.settings.get("tasks"), manager)
+        loaded = _load_as_in_run(run, settings.get("tasks"), manager)
         tasks = loaded["tasks"]
         written = {name: config_hash(task) for name, task in tasks.items()}
         _change_tasks(tasks, wanted)

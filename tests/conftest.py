@@ -7,7 +7,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,43 @@ settings.load_profile("without deadline")
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 # Tests do not see the packs that the user of this machine has added.
 os.environ["LMEVAL_PACKS_DIR"] = os.devnull
+
+
+#: A key that every test has in its environment. No test may leave it in a file or an output.
+PLANTED_KEY = "planted-Qv81-suite-key-0246897531"
+os.environ["OPENAI_API_KEY"] = os.environ["LMEVAL_TESTS_SECRET_TOKEN"] = PLANTED_KEY
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Lets a test fail whose output contains the planted key."""
+    report = yield
+    if any(PLANTED_KEY in content for _, content in report.sections):
+        report.outcome, report.longrepr = "failed", "the planted key is in the output of the test"
+    return report
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_planted_key_in_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Searches all files that the tests have left for the planted key."""
+    yield
+    found = [file for file in tmp_path_factory.getbasetemp().rglob("*") if _contains_key(file)]
+    assert not found, f"the planted key is in {found}"
+
+
+def _contains_key(file: Path) -> bool:
+    if file.is_symlink() or not file.is_file() or not os.access(file, os.R_OK):
+        return False
+    if not file.stat().st_size:
+        return False
+    with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
+        return content.find(PLANTED_KEY.encode()) >= 0
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Lets runs be marked with a key of the tests, not with that of the user of this machine."""
+    os.environ["LMEVAL_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(autouse=True)

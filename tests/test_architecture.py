@@ -20,6 +20,8 @@ FOUNDATION = {
     "launch",
     "logs",
     "markdown",
+    "redaction",
+    "signing",
     "_lazy",
     "_version",
 }
@@ -31,19 +33,21 @@ BELOW_TASKS = (
 
 #: The packages that each package may import. Imports never go to packages further right.
 MAY_USE = {
-    "errors": {"extras"},
+    "errors": {"extras", "redaction"},
     "extras": set(),
     "defaults": set(),
     "folders": set(),
     "launch": set(),
-    "logs": {"launch"},
+    "logs": {"launch", "redaction"},
     "markdown": set(),
+    "redaction": set(),
+    "signing": {"folders"},
     "_lazy": set(),
     "_version": set(),
     "entry_points": set(),
     "stats": set(),
     "caching": FOUNDATION,
-    "decontamination": set(),
+    "decontamination": FOUNDATION,
     "helpers": FOUNDATION,
     "sandbox": FOUNDATION,
     "code_eval": FOUNDATION | {"sandbox"},

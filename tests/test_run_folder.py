@@ -224,16 +224,16 @@ def test_a_secret_is_not_stored_and_the_same_command_continues(run: Any, capsys:
     assert "answers were found in the store" in capsys.readouterr().err
 
 
-def test_a_record_of_an_earlier_version_with_a_secret_is_for_its_owner_alone(
-    run: Any, tmp_path: Path
-) -> None:
+def test_a_secret_in_the_record_of_an_earlier_version_is_removed(run: Any, tmp_path: Path) -> None:
     assert run("--output_path", "a") == 0
     file = Path("a/dummy/run.json")
     content = json.loads(file.read_text())
-    content["runs"][0]["settings"]["model_args"] = {"api_key": "x"}
+    content["runs"][0]["settings"]["model_args"] = {"api_key": "abracadabra"}
     file.write_text(json.dumps(content))
     assert run("--output_path", "a", "--limit", "1") == 0
-    assert file.stat().st_mode & 0o777 == 0o600
+    assert "abracadabra" not in file.read_text()
+    earlier = json.loads(file.read_text())["runs"][0]
+    assert earlier["left_out"] == ["model_args api_key"]
 
 
 def test_a_folder_removed_under_a_run_leaves_no_half_record(tmp_path: Path) -> None:

@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.folders import cache_folder
+from lm_eval.signing import is_signed, sign
 
 eval_logger = logging.getLogger(__name__)
 
 #: The folder of the files: `$LM_HARNESS_CACHE_PATH`, or a folder in that of this package.
 PATH = os.environ.get("LM_HARNESS_CACHE_PATH") or str(cache_folder() / "objects")
 FILE_SUFFIX = ".lm_eval.pickle"
+
+#: A signature follows the pickle. What is signed begins with its purpose, so that the signature of
+#: something else is not accepted.
+_PURPOSE, _SIGNATURE_BYTES = b"object ", 64
 
 #: The longest file name in bytes; file systems allow 255.
 _MAX_BYTES = 240
@@ -30,12 +35,19 @@ def load_from_cache(file_name: str, cache: bool = False) -> Any:
     """Returns the object that was saved as `file_name`.
 
     Returns None if `cache` is False, if there is no such object, or if it cannot be read. The file
-    is a pickle: keep the folder writable only for people whom you trust.
+    is a pickle, which can contain code; it is read only if this user has written it (`signing`).
     """
     if not cache:
         return None
     try:
-        return pickle.loads(_file(file_name).read_bytes())
+        content = _file(file_name).read_bytes()
+        pickled, signature = content[:-_SIGNATURE_BYTES], content[-_SIGNATURE_BYTES:]
+        if not is_signed(_PURPOSE + pickled, signature.decode("ascii", "replace")):
+            eval_logger.warning(
+                "%s was not written by you with this version, and is not read.", _file(file_name)
+            )
+            return None
+        return pickle.loads(pickled)
     except Exception as error:  # unpickling can raise anything
         eval_logger.debug("%s is not in the cache (%s).", file_name, error)
         return None
@@ -46,7 +58,9 @@ def save_to_cache(file_name: str, obj: Any) -> None:
     file = _file(file_name)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}")
-    partial.write_bytes(pickle.dumps(obj))
+    pickled = pickle.dumps(obj)
+    signature = sign(_PURPOSE + pickled) or ""
+    partial.write_bytes(pickled + signature.encode())  # pickle ignores what follows
     partial.replace(file)
 
 

@@ -32,8 +32,9 @@ from lm_eval.cli import (
     show,
     validate,
 )
-from lm_eval.errors import EvalError, WhichRunError, suggestion
+from lm_eval.errors import EvalError, ForeignRunError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
+from lm_eval.redaction import hide_in_text, redacting_excepthook
 
 COMMANDS = {
     "run": run,
@@ -97,6 +98,8 @@ def run_command(execute: Callable[[argparse.Namespace], Any], arguments: argpars
     """
     debug = getattr(arguments, "debug", False)
     setup_logging(getattr(arguments, "verbosity", None))
+    if arguments.debug and sys.excepthook is sys.__excepthook__:
+        sys.excepthook = redacting_excepthook  # prints the error that is raised below
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
@@ -116,14 +119,14 @@ def run_command(execute: Callable[[argparse.Namespace], Any], arguments: argpars
             raise
         print(
             f"lm-eval: error: code that was run by the command ended the program (SystemExit: "
-            f"{stop}). Run again with --debug to see where.",
+            f"{hide_in_text(str(stop))}). Run again with --debug to see where.",
             file=sys.stderr,
         )
         return 2
     except Exception as error:
         if debug:
             raise
-        print(f"lm-eval: error: {_message(error)}", file=sys.stderr)
+        print(f"lm-eval: error: {hide_in_text(_message(error))}", file=sys.stderr)
         return 2
 
 
@@ -158,6 +161,7 @@ class Parser(argparse.ArgumentParser):
         parser = self._subparser or self
         if hint := parser._hint(message):
             message = f"{message}.{hint}"
+        message = hide_in_text(message)
         self.exit(2, f"lm-eval: error: {message} (`{parser.prog} --help` lists the options)\n")
 
     def _hint(self, message: str) -> str:
@@ -223,12 +227,13 @@ def add_debug(parser: Parser) -> None:
 def _message(error: Exception) -> str:
     """Returns the text to print for an error, on one line.
 
-    For an `EvalError`, returns its message; that of a `WhichRunError` keeps its line breaks. For
-    other errors, adds the type and a hint to use `--debug`; an error about a file names it.
+    For an `EvalError`, returns its message; that of a `WhichRunError` or `ForeignRunError` keeps
+    its line breaks. For other errors, adds the type and a hint to use `--debug`; an error about a
+    file names it.
     """
     whole = " ".join(str(argument) for argument in error.args)
-    if isinstance(error, WhichRunError):
-        return whole  # a list, one run per line
+    if isinstance(error, (WhichRunError, ForeignRunError)):
+        return whole  # a list, one item per line
     text = " ".join(whole.split())
     if isinstance(error, EvalError):
         return text

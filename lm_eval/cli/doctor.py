@@ -53,6 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.models.create import check_before_loading, check_model, create_model
     from lm_eval.models.location import location_of
     from lm_eval.models.served.model import ServedLM
+    from lm_eval.redaction import hide_secrets
 
     run = RunConfig(arguments.model, arguments.model_args, apply_chat_template=True)
     check_model(run)
@@ -68,7 +69,7 @@ def execute(arguments: argparse.Namespace) -> int:
     assert isinstance(lm, ServedLM)
     certificate = lm.probe_again()
     if arguments.json:
-        print(json.dumps(vars(certificate), indent=2))
+        print(json.dumps(hide_secrets(vars(certificate)), indent=2))
     else:
         print(_report(lm, certificate), end="")
     return 0
@@ -77,9 +78,10 @@ def execute(arguments: argparse.Namespace) -> int:
 def _report(lm: ServedLM, certificate: Certificate) -> str:
     """Returns the certificate as text: properties of the server, then families of tasks."""
     from lm_eval.markdown import table
+    from lm_eval.redaction import hide_in_text
 
     properties = [
-        ("address", lm.base_url),
+        ("address", hide_in_text(lm.base_url)),
         ("server", certificate.server),
         ("model", lm.model or "–"),
         ("dialect", certificate.dialect),

@@ -79,11 +79,7 @@ def add_decontaminate(parser: Any) -> None:
 
 def add_code_options(parser: Any) -> None:
     """Adds `--confirm_run_unsafe_code` and `--require_isolation`."""
-    parser.add_argument(
-        "--confirm_run_unsafe_code",
-        action="store_true",
-        help="allow tasks to run code that the model has written, in a sandbox",
-    )
+    add_confirm_unsafe(parser)
     parser.add_argument(
         "--require_isolation",
         metavar="LEVEL",
@@ -128,6 +124,40 @@ def add_data_dir(parser: Any) -> None:
         metavar="DIR",
         help="folder with copies of datasets (made by `lm-eval fetch`), which is searched before "
         "the hub; the environment variable LMEVAL_DATA_DIR has the same effect",
+    )
+
+
+def add_consent(parser: Any) -> None:
+    """Adds the options that allow a run of someone else to use code, a server or secrets.
+
+    These are `--model`, `--model_args`, `--include_path`, `--trust_remote_code` and
+    `--confirm_run_unsafe_code`.
+    """
+    parser.add_argument(
+        "--model", "-M", metavar="NAME", help="the model class, if it is FILE.py:CLASS"
+    )
+    add_table(
+        parser,
+        "--model_args",
+        "-a",
+        help="arguments of the model that replace the recorded ones, and its keys, which are not "
+        "recorded",
+    )
+    add_include_path(parser)
+    parser.add_argument(
+        "--trust_remote_code",
+        action="store_true",
+        help="allow code from the model's hub repository to run",
+    )
+    add_confirm_unsafe(parser)
+
+
+def add_confirm_unsafe(parser: Any) -> None:
+    """Adds `--confirm_run_unsafe_code`, False if it is not given."""
+    parser.add_argument(
+        "--confirm_run_unsafe_code",
+        action="store_true",
+        help="allow tasks to run code that the model has written, in a sandbox",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lm_eval.cli.options import add_data_dir, add_include_path, add_verbosity, include_paths
+from lm_eval.cli.options import add_consent, add_data_dir, add_verbosity, include_paths
 
 HELP = "repeat the run of a results file and compare the numbers"
 #: Relative tolerance for numbers of the published harness, which adds them in a different order.
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch_size", "-b", metavar="N", help="requests per batch, or 'auto'")
     add_data_dir(parser)
-    add_include_path(parser)
+    add_consent(parser)
     add_verbosity(parser)
 
 
@@ -38,15 +38,16 @@ def execute(arguments: argparse.Namespace) -> int:
     Differences in numbers and inputs count, those in the environment do not. Returns 1 as well if
     the file contains no scores to compare. In a process of a rank other than 0, nothing is
     compared, and 0 is returned. Raises `OutputError` if the file has no settings of a run, or was
-    made by `lm-eval score`.
+    made by `lm-eval score`, and `ForeignRunError` if it is the file of someone else whose run needs
+    more than the options allow.
     """
-    from contextlib import nullcontext
-
     from lm_eval.config.run import RunConfig, absolute_path
     from lm_eval.errors import OutputError
     from lm_eval.evaluator import run_evaluation
     from lm_eval.results.agreement import compare
     from lm_eval.results.reader import latest_results, read_results
+    from lm_eval.results.run_signature import made_here
+    from lm_eval.runs.consent import Consent, check_secrets_given, permitted
     from lm_eval.runs.working_directory import in_original_directory
 
     file = latest_results(Path(arguments.results))
@@ -57,7 +58,22 @@ def execute(arguments: argparse.Namespace) -> int:
             "repeat. Pass the results file of the original run."
         )
     has_settings = isinstance(before.get("settings"), dict)
-    settings = dict(before["settings"]) if has_settings else _published_settings(before, file)
+    recorded = dict(before["settings"]) if has_settings else _published_settings(before, file)
+    recorded |= {"use_cache": None, "output_path": None, "log_samples": False}
+    recorded |= {"wandb_args": {}, "trackio_args": {}, "hf_hub_log_args": {}}
+    directory = before.get("directory")
+    is_own = has_settings and made_here(before["settings"], directory, before.get("signature"))
+    consent = Consent(
+        trust_remote_code=arguments.trust_remote_code,
+        confirm_run_unsafe_code=arguments.confirm_run_unsafe_code,
+        include_path=include_paths(arguments.include_path) or (),
+        model=arguments.model,
+        model_args=RunConfig(model_args=arguments.model_args).model_args,
+    )
+    RunConfig.from_record(recorded, file)  # raises if the settings cannot be used
+    settings = permitted(recorded, consent, file, is_own=is_own)
+    left_out = before.get("left_out")
+    check_secrets_given(left_out if isinstance(left_out, list) else [], consent, file)
     for name in ("use_cache", "output_path"):
         settings[name] = absolute_path(getattr(arguments, name))
     for name in ("device", "batch_size"):
@@ -65,18 +81,9 @@ def execute(arguments: argparse.Namespace) -> int:
             settings[name] = getattr(arguments, name)
     if arguments.data_dir is not None:
         settings["data_dir"] = absolute_path(arguments.data_dir)
-    folders = include_paths(arguments.include_path)
-    if folders is not None:
-        settings["include_path"] = [absolute_path(folder) for folder in folders]
-    settings |= {"log_samples": False, "wandb_args": {}, "trackio_args": {}, "hf_hub_log_args": {}}
     run = RunConfig.from_record(settings, file)
-    directory, identity = str(before.get("directory", ".")), before.get("model_identity")
-    there = (
-        in_original_directory(directory, run.model_args, identity)
-        if has_settings
-        else nullcontext()
-    )
-    with there:
+    there, identity = str(directory) if is_own else None, before.get("model_identity")
+    with in_original_directory(there, run.model_args, identity):
         now = run_evaluation(run)
     if now is None:
         return 0

@@ -6,7 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from lm_eval.config.run import RunConfig, without_secrets
+from lm_eval.config.run import RunConfig
+from lm_eval.redaction import without_secrets
 from lm_eval.results.samples import without_samples
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.serialize import handle_non_serializable
@@ -22,9 +23,9 @@ class ResultsPrinter(RunObserver):
         if run.show_config:
             rest = without_samples(results)
             print(json.dumps(rest, indent=2, default=handle_non_serializable, ensure_ascii=False))
-        public = without_secrets({"model_args": run.model_args})
         print(
-            f"{run.model} ({public['model_args']}), gen_kwargs: ({run.gen_kwargs}), "
+            f"{run.model} ({without_secrets(run.model_args)}), "
+            f"gen_kwargs: ({without_secrets(run.gen_kwargs)}), "
             f"limit: {run.limit}, num_fewshot: {run.num_fewshot}, "
             f"batch_size: {run.batch_size}"
         )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from typing import Any
 
 from lm_eval.errors import ConfigError
-
-#: Names of arguments whose values are not repeated in error messages.
-_SECRET = re.compile(r"key|token|header|secret|password", re.IGNORECASE)
+from lm_eval.redaction import hide_in_text, mentions_secret
 
 
 def parse_value(text: str) -> Any:
@@ -110,7 +107,7 @@ def parse_arguments(text: str | dict[str, Any] | None) -> dict[str, Any]:
             continue
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
-            if _SECRET.search(text):  # the part may be the rest of a key that contains a comma
+            if _may_contain_key(text):  # the part may be the rest of a key that contains a comma
                 raise ConfigError(f"{_shown(text)} is not of the form key=value,key=value.")
             raise ConfigError(f"{part.strip()!r} is not of the form key=value (in {text!r}).")
         arguments[key.strip()] = parse_value(value.strip())
@@ -128,4 +125,8 @@ def merge_arguments(value: Any) -> dict[str, Any]:
 
 def _shown(text: str) -> str:
     """Returns arguments for an error message; not the text itself if it may contain a key."""
-    return "the text (not shown: it may contain a key)" if _SECRET.search(text) else repr(text)
+    return "the text (not shown: it may contain a key)" if _may_contain_key(text) else repr(text)
+
+
+def _may_contain_key(text: str) -> bool:
+    return mentions_secret(text) or hide_in_text(text) != text

@@ -22,6 +22,7 @@ from lm_eval.defaults import (
     DEFAULT_RANDOM_SEED,
 )
 from lm_eval.errors import ConfigError, EvalError, suggestion, with_location
+from lm_eval.redaction import remember_secrets, secret_names, secret_values, without_secrets
 
 C = TypeVar("C", bound="RunConfig")
 
@@ -85,9 +86,6 @@ class Seeds(NamedTuple):
         return number
 
 
-#: Arguments that are credentials. They do not influence results and are never written to them.
-SECRETS = {"api_key", "token", "auth_token", "hf_token", "header"}
-
 #: Model arguments that change the speed but not the answers. They are part neither of the model's
 #: identity nor of the id of a run.
 SPEED_ARGUMENTS = {
@@ -117,29 +115,16 @@ _TABLES = (
 
 
 def secrets_in(settings: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the credentials (`SECRETS`) in `settings`: `model_args auth_token`.
+    """Returns the names of the secrets in `settings`: `model_args auth_token`.
 
-    They are keys of the dictionaries in the settings, such as `model_args`.
+    `lm_eval.redaction` decides what is a secret. They are in the dictionaries among the settings,
+    at any depth (`metadata server.api_key`), or part of a text.
     """
     return [
-        f"{name} {key}"
-        for name in _TABLES
-        for key in sorted(SECRETS & set(settings.get(name) or ()))
-    ]
-
-
-def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of `settings` without credentials (see `SECRETS`).
-
-    These are keys of the dictionaries in them, such as `model_args`; text such as `"api_key=…"` is
-    not searched.
-    """
-    return {
-        name: {k: v for k, v in value.items() if k not in SECRETS}
-        if name in _TABLES and isinstance(value, Mapping)
-        else value
+        f"{name} {inner}".strip()
         for name, value in settings.items()
-    }
+        for inner in secret_names(value)
+    ]
 
 
 #: Environment variables that select the data, packs or prompts of a run; recorded with the run.
@@ -203,6 +188,7 @@ class RunConfig:
         self._given = {"model_args": self.model_args, "gen_kwargs": self.gen_kwargs}
         for name in _TABLES:
             setattr(self, name, self._parsed_mapping(name))
+            remember_secrets(secret_values(getattr(self, name)))
         if problem := find_misspelled(self.gen_kwargs):
             raise ConfigError(f"gen_kwargs: {problem}")
         self.seed = Seeds.parse(self.seed)
@@ -247,9 +233,9 @@ class RunConfig:
         `KeyError` for any other `name`.
         """
         given, parsed = self._given[name], getattr(self, name)
-        if given is None or (isinstance(given, str) and not SECRETS & parsed.keys()):
+        if given is None or (isinstance(given, str) and not secret_names(parsed)):
             return given
-        return {key: value for key, value in parsed.items() if key not in SECRETS}
+        return without_secrets(parsed)
 
     def _parsed_mapping(self, name: str) -> dict[str, Any]:
         """Returns the setting `name` as a dictionary; see `parse_arguments` for what it may be.
@@ -370,21 +356,28 @@ class RunConfig:
         return list(specs)
 
     @property
+    def include_folders(self) -> list[str]:
+        """The folders of `include_path` as a list."""
+        given = self.include_path
+        folders = [given] if isinstance(given, (str, Path)) else given or ()
+        return [str(folder) for folder in folders]
+
+    @property
     def task_metadata(self) -> dict[str, Any]:
         """The values that are merged into the metadata of every task: model arguments, metadata.
 
         If both have a key, the value of `metadata` is used. Credentials among the model arguments
         are left out, because a task's metadata is written to the results.
         """
-        public = {k: v for k, v in self.model_args.items() if k not in SECRETS}
-        return {**public, **self.metadata}
+        return {**without_secrets(self.model_args), **self.metadata}
 
-    def settings(self, secrets: bool = True) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Returns all settings that differ from the defaults, as plain data, to repeat the run.
 
-        Paths are absolute, and `environment` holds the current `VARIABLES`. With `secrets=False`,
-        credentials are left out. The seeds are always included, `fresh` never. A model object is
-        replaced by the name of its class. `from_record` turns the result into a `RunConfig` again.
+        Paths are absolute, and `environment` holds the current `VARIABLES`. Secrets are included:
+        `lm_eval.redaction.without_secrets` removes them. The seeds are always included, `fresh`
+        never. A model object is replaced by the name of its class. `from_record` turns the result
+        into a `RunConfig` again.
         """
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         if not isinstance(self.model, str):  # only informative: the object cannot be recreated
@@ -401,8 +394,6 @@ class RunConfig:
             name: absolute_path(os.environ[name]) for name in VARIABLES if os.environ.get(name)
         }
         plain["environment"] = {**self.environment, **set_now}
-        if not secrets:
-            plain = without_secrets(plain)
         del plain["fresh"]  # a repeated run uses the answers that this one stored
         default = RunConfig()
         return {k: v for k, v in plain.items() if k == "seed" or v != getattr(default, k)}
@@ -411,9 +402,11 @@ class RunConfig:
     def in_environment(self) -> Iterator[None]:
         """Context manager that sets the recorded environment variables that are not set now.
 
-        They are removed again at the end of the `with` block.
+        Only `VARIABLES` are set, whatever the record contains. They are removed again at the end of
+        the `with` block.
         """
-        missing = {k: v for k, v in self.environment.items() if not os.environ.get(k)}
+        recorded = {k: str(v) for k, v in self.environment.items() if k in VARIABLES}
+        missing = {k: v for k, v in recorded.items() if not os.environ.get(k)}
         os.environ.update(missing)
         try:
             yield

@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from lm_eval.errors import DataError
 
 T = TypeVar("T")
 
@@ -47,6 +49,22 @@ def word_ngrams_indices(s: str, n: int) -> Iterator[Located]:
     """Yields each `n` consecutive words, with the positions of the first and last character."""
     for words in form_ngrams(split_indices(s), n):
         yield " ".join(word for word, _ in words), (words[0][1][0], words[-1][1][1])
+
+
+class _SetUnpickler(pickle.Unpickler):
+    """Reads a pickled set of texts, and nothing that runs code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in (("builtins", "set"), ("__builtin__", "set")):  # of old protocols
+            return set
+        raise pickle.UnpicklingError(f"it refers to {module}.{name}")
+
+
+def _not_ngrams(filename: str, reason: object) -> DataError:
+    return DataError(
+        f"{filename}: cannot be read as n-grams ({reason}). Pass a file that "
+        "Janitor.save_contamination_ngrams wrote."
+    )
 
 
 class Janitor:
@@ -92,8 +110,18 @@ class Janitor:
         Path(filename).write_bytes(pickle.dumps(self.dirt_ngrams))
 
     def load_contamination_ngrams(self, filename: str) -> None:
-        """Replaces the registered n-grams by those in a file. Load only files that you trust."""
-        self.dirt_ngrams = pickle.loads(Path(filename).read_bytes())
+        """Replaces the registered n-grams by those of a file of `save_contamination_ngrams`.
+
+        Raises `DataError` if the file contains anything but a set of texts; no code of it is run.
+        """
+        try:
+            with Path(filename).open("rb") as file:
+                found = _SetUnpickler(file).load()
+        except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError) as error:
+            raise _not_ngrams(filename, error) from error
+        if not isinstance(found, set) or not all(isinstance(ngram, str) for ngram in found):
+            raise _not_ngrams(filename, f"it contains a {type(found).__name__}")
+        self.dirt_ngrams = found
 
     def normalize_string(self, s: str) -> str:
         """Returns a text in the form in which it is compared."""

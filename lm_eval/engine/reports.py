@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.instance import Failure
 from lm_eval.engine.executor import Outcome, Report
+from lm_eval.engine.redacted_answers import without_known_secrets
+from lm_eval.redaction import known_redactor
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -46,6 +48,7 @@ class ModelReports:
         """
         self._kind, self._requests, self._report = kind, requests, report
         self._is_valid, self._to_stored_answer = is_valid, to_stored
+        self._redactor = known_redactor()
         self._reported: set[int] = set()
         self._buffer: list[tuple[Any, Any]] = []
         self._returned: list[tuple[int, Any]] = []
@@ -177,7 +180,8 @@ class ModelReports:
         self._reported.update(positions)
 
     def _to_stored(self, outcome: Outcome) -> Outcome:
-        return outcome if isinstance(outcome, Failure) else self._to_stored_answer(outcome)
+        stored = outcome if isinstance(outcome, Failure) else self._to_stored_answer(outcome)
+        return without_known_secrets(stored, self._redactor)
 
     # -- called when the model has returned --------------------------------------------------------
 

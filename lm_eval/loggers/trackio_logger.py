@@ -12,6 +12,7 @@ from lm_eval.loggers.tracker_formats import (
     missing_package_error,
     prompt_and_answer,
 )
+from lm_eval.redaction import SHORTEST_IN_DATA, hide_secrets, known_redactor
 from lm_eval.results.samples import without_samples
 
 PROJECT = "lm-eval-harness"
@@ -37,14 +38,17 @@ class TrackioLogger:
             self.run = trackio.init(**arguments)
         except Exception as error:
             raise ConfigError(
-                f"trackio_args: could not open a Trackio run with {arguments}: {error}. Correct "
-                "the arguments, or remove the option."
+                f"trackio_args: could not open a Trackio run with "
+                f"{hide_secrets(arguments)}: {error}. Correct the arguments, or remove the option."
             ) from error
         self.results: dict[str, Any] = {}
 
     def post_init(self, results: Mapping[str, Any]) -> None:
-        """Sets the results, without their samples, that the following calls log."""
-        self.results = without_samples(results)
+        """Sets the results, without their samples, that the following calls log.
+
+        Secrets are hidden.
+        """
+        self.results = known_redactor().data(without_samples(results))
 
     def log_eval_result(self) -> None:
         """Logs the configuration and every numeric value of the results; text is left out."""
@@ -65,7 +69,7 @@ class TrackioLogger:
 
         `samples` are the samples by task.
         """
-        for task, logged in samples.items():
+        for task, logged in known_redactor(SHORTEST_IN_DATA).data(samples).items():
             config = self.results.get("configs", {}).get(task, {})
             kind = config.get("output_type", "generate_until")
             for sample in logged:

@@ -14,6 +14,7 @@ from lm_eval.loggers.tracker_formats import (
     sample_table,
     score_table,
 )
+from lm_eval.redaction import SHORTEST_IN_DATA, hide_secrets, known_redactor
 from lm_eval.results.samples import without_samples
 from lm_eval.results.serialize import handle_non_serializable
 
@@ -40,17 +41,20 @@ class WandbLogger:
         try:
             self.run = wandb.run or wandb.init(**arguments)
             if config_args:
-                self.run.config.update(config_args)
+                self.run.config.update(hide_secrets(config_args))
         except Exception as error:
             raise ConfigError(
-                f"wandb_args: could not open a Weights & Biases run with {arguments}: {error}. "
-                "Correct the arguments, or remove the option."
+                "wandb_args: could not open a Weights & Biases run with "
+                f"{hide_secrets(arguments)}: {error}. Correct the arguments, or remove the option."
             ) from error
         self.results: dict[str, Any] = {}
 
     def post_init(self, results: Mapping[str, Any]) -> None:
-        """Sets the results, without their samples, that the following calls log."""
-        self.results = without_samples(results)
+        """Sets the results, without their samples, that the following calls log.
+
+        Secrets are hidden.
+        """
+        self.results = known_redactor().data(without_samples(results))
 
     def log_eval_result(self) -> None:
         """Logs the scores as numbers and as tables, and the whole results as an artifact."""
@@ -81,7 +85,7 @@ class WandbLogger:
 
     def log_eval_samples(self, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Logs one table and one artifact per task. `samples` are the samples by task."""
-        for task, logged in samples.items():
+        for task, logged in known_redactor(SHORTEST_IN_DATA).data(samples).items():
             columns = sample_table(logged, self.results.get("configs", {}).get(task, {}))
             rows = [list(row) for row in zip(*columns.values(), strict=True)]
             shown = self._wandb.Table(columns=list(columns), data=rows)

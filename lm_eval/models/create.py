@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from lm_eval.api.instance import OUTPUT_TYPES
 from lm_eval.api.model import LM
 from lm_eval.api.registry import get_model, model_registry
-from lm_eval.config.run import SECRETS, RunConfig
+from lm_eval.config.run import RunConfig
 from lm_eval.errors import (
     ConfigError,
     EvalError,
@@ -24,6 +24,7 @@ from lm_eval.errors import (
 from lm_eval.extras import EXTRAS, install_command
 from lm_eval.models import NOT_YET, PACKAGES
 from lm_eval.models.location import location_of
+from lm_eval.redaction import hide_secrets
 
 
 def check_model(run: RunConfig) -> None:
@@ -111,17 +112,12 @@ def create_model(run: RunConfig) -> LM:
             )
             raise as_original_type(required, error) from error
         failed = ModelError(
-            f"the model {run.model!r} could not be created with {_shown(run.model_args)}: "
+            f"the model {run.model!r} could not be created with {hide_secrets(run.model_args)}: "
             f"{describe_cause(error)}"
         )
         if isinstance(error, SystemExit):
             raise failed from error
         raise as_original_type(failed, error) from error
-
-
-def _shown(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns arguments for a message: the values of secret ones are replaced."""
-    return {name: "***" if name in SECRETS else value for name, value in arguments.items()}
 
 
 def _raise_unknown(model: str) -> NoReturn:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.model import LM
-from lm_eval.config.run import SECRETS, SPEED_ARGUMENTS, RunConfig
+from lm_eval.config.run import SPEED_ARGUMENTS, RunConfig
 from lm_eval.models.location import location_of, source_digest
+from lm_eval.redaction import hide_secrets, without_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,9 @@ def model_identity(run: RunConfig, lm: LM) -> str:
     if not isinstance(run.model, str):
         settings = lm.answer_settings() if hasattr(lm, "answer_settings") else None
         own = _object_identity(lm) if own is None else own
-    without_effect = SPEED_ARGUMENTS | SECRETS | set(getattr(lm, "speed_arguments", ()))
-    arguments = {k: v for k, v in run.model_args.items() if k not in without_effect}
+    without_effect = SPEED_ARGUMENTS | set(getattr(lm, "speed_arguments", ()))
+    given = {k: v for k, v in run.model_args.items() if k not in without_effect}
+    arguments = without_secrets(given)
     located = location_of(run.model) is not None  # then the path does not matter, but the contents
     name = type(lm).__qualname__
     described = {
@@ -60,11 +62,11 @@ def model_identity(run: RunConfig, lm: LM) -> str:
         "class": name if located else f"{type(lm).__module__}.{name}",
         "arguments": arguments,
         "files": {k: files for k, v in arguments.items() if (files := fingerprint(v)) is not None},
-        "info": lm.get_model_info() if hasattr(lm, "get_model_info") else None,
-        "own": own,
+        "info": hide_secrets(lm.get_model_info()) if hasattr(lm, "get_model_info") else None,
+        "own": hide_secrets(own),
     }
     if settings is not None:
-        described["settings"] = settings
+        described["settings"] = hide_secrets(settings)
     if isinstance(run.model, str) and (source := source_digest(type(lm))) is not None:
         described["source"] = source  # an edited class may answer differently
     return json.dumps(described, sort_keys=True, default=str)

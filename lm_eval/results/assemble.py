@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from lm_eval.redaction import hide_secrets, without_secrets
 from lm_eval.results.samples import task_hash
 from lm_eval.results.schema import (
     FORMAT,
@@ -52,9 +53,30 @@ def assemble(
     if scored_from is not None:
         given["scored_from"] = scored_from
     given["task_hashes"] = hashes
-    results = cast("EvalResults", to_json_data(given))
+    results = cast("EvalResults", _without_secrets(to_json_data(given)))
     if samples is not None:
         results["samples"] = samples
+    return results
+
+
+#: Fields of the results, and of each task's configuration, that contain settings of the user.
+_SETTINGS = ("config", "settings", "model_identity")
+_TASK_SETTINGS = ("metadata", "dataset_kwargs", "generation_kwargs")
+
+
+def _without_secrets(results: dict[str, Any]) -> dict[str, Any]:
+    """Returns results without secrets in the settings of the run and the metadata of tasks.
+
+    Other fields are not searched by name: their keys may be names of tasks or columns.
+    """
+    for name in _SETTINGS:
+        if name in results:
+            results[name] = without_secrets(results[name])
+    if isinstance(configs := results.get("configs"), dict):
+        for config in configs.values():
+            if isinstance(config, dict):
+                found = [name for name in _TASK_SETTINGS if config.get(name)]
+                config.update({name: hide_secrets(config[name]) for name in found})
     return results
 
 

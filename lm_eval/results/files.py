@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import OutputError
+from lm_eval.redaction import SHORTEST_IN_DATA, known_redactor
 from lm_eval.results.assemble import task_hashes
 from lm_eval.results.names import file_name
 from lm_eval.results.sample_log import EXTENSIONS, write_log
@@ -81,7 +82,7 @@ def save(
         text = json.dumps(
             to_json_data({**results, "task_hashes": hashes}), indent=2, ensure_ascii=False
         )
-        write_atomically(target, [text])
+        write_atomically(target, [known_redactor().text(text)])
     except OSError as error:
         raise OutputError(
             f"output_path {output_path}: writing the results failed ({error.strerror or error})."
@@ -139,10 +140,12 @@ def save_unscored_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
     Lines file.
     """
     folder = Path(tempfile.mkdtemp(prefix="lm_eval_answers_"))
+    redactor = known_redactor(SHORTEST_IN_DATA)
     stamp = datetime.now().isoformat().replace(":", "-")
     for name, lines in answers.items():
         text = (
-            json.dumps(line, default=handle_non_serializable, ensure_ascii=False) + "\n"
+            redactor.text(json.dumps(line, default=handle_non_serializable, ensure_ascii=False))
+            + "\n"
             for line in lines
         )
         write_atomically(folder / f"answers_{file_name(name)}_{stamp}.jsonl", text)
@@ -150,13 +153,12 @@ def save_unscored_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
 
 
 @contextmanager
-def atomic_file(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Context manager that yields a binary file and moves it to `path` when the block ends.
 
     Readers of `path` see the complete new file or the previous state, never a part of it. If the
     block raises, the temporary file is deleted. The file is fsynced before it is renamed, because
-    otherwise a power failure could leave an empty file at `path`. If `private` is set, only the
-    owner may read the file.
+    otherwise a power failure could leave an empty file at `path`.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -165,22 +167,18 @@ def atomic_file(path: Path, private: bool = False) -> Iterator[BinaryIO]:
             yield file
         with temporary.open("rb+") as written:  # the block may have closed `file`
             os.fsync(written.fileno())
-        if not private:
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_atomically(path: Path, parts: Iterable[str], private: bool = False) -> None:
-    """Writes the concatenated `parts` as UTF-8 to `path` with `atomic_file`, or nothing at all.
-
-    If `private` is set, only the owner may read the file.
-    """
-    with atomic_file(path, private) as file:
+def write_atomically(path: Path, parts: Iterable[str]) -> None:
+    """Writes the concatenated `parts` as UTF-8 to `path` with `atomic_file`, or nothing at all."""
+    with atomic_file(path) as file:
         # A lone surrogate has no UTF-8 encoding; it is written as a JSON escape.
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 

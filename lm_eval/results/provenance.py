@@ -10,10 +10,12 @@ from typing import Any, cast
 
 from lm_eval.api.model import LM
 from lm_eval.api.usage import Usage
-from lm_eval.config.run import SECRETS, RunConfig
+from lm_eval.config.run import RunConfig, secrets_in
 from lm_eval.engine.executor import Executor
+from lm_eval.redaction import hide_in_text, hide_secrets, without_secrets
 from lm_eval.results.environment import describe_environment, describe_tokenizer
 from lm_eval.results.names import name_of_weights, sanitize_model_name, without_folder
+from lm_eval.results.run_signature import run_signature
 from lm_eval.results.schema import Reproduction, RunDescription, RunStatistics
 from lm_eval.results.serialize import hash_string
 
@@ -49,9 +51,12 @@ def describe_reproduction(run: RunConfig, identity: str) -> Reproduction:
 
     `identity` is the JSON text that `model_identity` returned. Secrets are left out.
     """
+    settings, directory = without_secrets(run.settings()), str(Path.cwd())
     return {
-        "settings": run.settings(secrets=False),
-        "directory": str(Path.cwd()),
+        "settings": settings,
+        "directory": directory,
+        "left_out": secrets_in(run.settings()),
+        "signature": run_signature(settings, directory),
         "model_identity": json.loads(identity),
     }
 
@@ -107,7 +112,7 @@ def describe_settings(run: RunConfig) -> RunDescription:
 
 def model_name(run: RunConfig) -> str:
     """Returns the name of the model: that of its weights, or else its backend or class."""
-    return name_of_weights(run.model_args) or without_folder(_label(run))
+    return hide_in_text(name_of_weights(run.model_args) or without_folder(_label(run)))
 
 
 def _label(run: RunConfig) -> str:
@@ -122,11 +127,6 @@ def _label(run: RunConfig) -> str:
     return str(source) if source else type(run.model).__name__
 
 
-def _public(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns arguments without credentials."""
-    return {name: value for name, value in arguments.items() if name not in SECRETS}
-
-
 def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
     """Returns the field `config` of the results, with the keys of the published harness.
 
@@ -137,7 +137,7 @@ def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
     return {
         "model": _label(run),
         "model_args": run.as_given("model_args"),
-        **info,
+        **hide_secrets(info),
         "batch_size": run.batch_size,
         "batch_sizes": list(sizes.values()) if isinstance(sizes, dict) else [],
         "device": run.device,
@@ -145,7 +145,9 @@ def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
         "limit": run.limit,
         **({"sample": run.sample, "sample_seed": run.sample_seed} if run.sample else {}),
         "bootstrap_iters": run.bootstrap_iters,
-        "gen_kwargs": None if run.as_given("gen_kwargs") is None else _public(run.gen_kwargs),
+        "gen_kwargs": None
+        if run.as_given("gen_kwargs") is None
+        else without_secrets(run.gen_kwargs),
         "random_seed": run.seed.random,
         "numpy_seed": run.seed.numpy,
         "torch_seed": run.seed.torch,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import DataError
+from lm_eval.redaction import SHORTEST_IN_DATA, known_redactor
 from lm_eval.results.samples import sample_line
 from lm_eval.results.serialize import handle_non_serializable
 
@@ -50,8 +51,9 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
     `format` is a key of `EXTENSIONS`: `jsonl` (one line per sample), or `zst` or `parquet` (one
     compact row per document, see `compact`).
     """
+    hidden = known_redactor(SHORTEST_IN_DATA)  # short secrets may be part of a text by chance
     if format == "jsonl":
-        file.writelines(_encoded(sample_line(sample)) for sample in samples)
+        file.writelines(hidden.content(_encoded(sample_line(sample))) for sample in samples)
         return
     import pyarrow
 
@@ -59,7 +61,7 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
     if format == "zst":
         with pyarrow.CompressedOutputStream(file, "zstd") as stream:
             for row in rows:
-                stream.write(_encoded(_json(row)))
+                stream.write(hidden.content(_encoded(_json(row))))
         return
     import pyarrow.parquet
 
@@ -68,7 +70,11 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
     for row in rows:
         for name, column in columns.items():
             value = row.get(name)
-            column.append(value if name in _NATIVE_COLUMNS or value is None else _json(value))
+            if name == "prompts":
+                value = [hidden.text(one) if isinstance(one, str) else one for one in value or ()]
+            elif name not in _NATIVE_COLUMNS and value is not None:
+                value = hidden.text(_json(value))
+            column.append(value)
     pyarrow.parquet.write_table(pyarrow.table(columns), file, compression="zstd")
 
 

@@ -302,6 +302,16 @@ class Reproduction(TypedDict, total=False):
         "working directory of the command, to which paths in `settings` are relative",
         "if `settings` is absent",
     ]
+    left_out: Annotated[
+        list[str],
+        "names of the settings that are secret, whose values are in no file",
+        "if `settings` is absent",
+    ]
+    signature: Annotated[
+        str | None,
+        "marks the settings as those of a run of this user, for `reproduce`; null without a key",
+        "if `settings` is absent",
+    ]
     model_identity: Annotated[
         dict[str, Any],
         "class, arguments and weights of the model; stored answers are looked up by them",

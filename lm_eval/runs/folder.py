@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval.config.run import secrets_in, without_secrets
 from lm_eval.errors import OutputError
+from lm_eval.redaction import known_redactor
 from lm_eval.results.files import atomic_file, write_atomically
 from lm_eval.results.names import file_name
+from lm_eval.results.run_signature import run_signature
 from lm_eval.results.serialize import handle_non_serializable
 from lm_eval.runs.record import RunRecord, changes
 
@@ -149,25 +150,22 @@ class RunFolder:
     def _write_record(self, record: RunRecord) -> None:
         """Adds a record to `run.json`, replacing the earlier one of the same run.
 
-        Records of earlier versions may contain secrets; with one of them, only the owner of the
-        file may read it.
+        Secrets in the records of earlier versions are removed.
         """
-        others = [other for other in self.records() if other.id != record.id]
-        runs = [*others, record]
-        private = any(secrets_in(run.settings) for run in runs)
-        content = {"format": FORMAT, "runs": [run.to_json() for run in runs]}
-        self._write(RECORD_FILE, content, private=private)
+        others = [other.without_secrets() for other in self.records() if other.id != record.id]
+        runs = [*others, record.without_secrets()]
+        self._write(RECORD_FILE, {"format": FORMAT, "runs": [run.to_json() for run in runs]})
 
-    def _write(self, name: str, content: Mapping[str, Any], private: bool = False) -> None:
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes `content` as JSON to the file `name`, completely or not at all.
 
-        Creates the folder if necessary. With `private`, only the owner may read the file. Raises
-        `OutputError` if writing fails.
+        Creates the folder if necessary. Known secrets are hidden. Raises `OutputError` if writing
+        fails.
         """
         text = json.dumps(content, indent=2, default=handle_non_serializable, ensure_ascii=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path / name, [text], private=private)
+            write_atomically(self.path / name, [known_redactor().text(text)])
         except OSError as error:
             raise self._recording_error(error) from error
 
@@ -204,12 +202,10 @@ class RunFolder:
             model_object: whether the model was passed as a Python object.
         """
         record = RunRecord(
-            without_secrets(settings),
-            dict(state),
-            time.time(),
-            str(Path.cwd()),
-            model_object=model_object,
-            left_out=secrets_in(settings),
+            dict(settings), dict(state), time.time(), str(Path.cwd()), model_object=model_object
+        ).without_secrets()
+        record = dataclasses.replace(
+            record, signature=run_signature(record.settings, record.directory)
         )
         earlier = self.records()
         before = next((run.state for run in earlier if run.id == record.id), None)

@@ -8,6 +8,7 @@ from typing import Any
 from lm_eval.api.task import Task
 from lm_eval.config.run import SPEED_ARGUMENTS
 from lm_eval.engine.keys import prompts_hash
+from lm_eval.redaction import without_secrets
 from lm_eval.results.serialize import hash_json
 
 
@@ -29,11 +30,11 @@ def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
 def config_hash(task: Task) -> str:
     """Returns a hash of a task's configuration, including what the run's options changed in it.
 
-    The metadata of a task contains the model arguments. Those that change only the speed are left
-    out.
+    The metadata of a task contains the model arguments. Secrets are left out, and so are arguments
+    that change only the speed.
     """
     config = task.dump_config()
     if isinstance(metadata := config.get("metadata"), Mapping):
         relevant = {key: value for key, value in metadata.items() if key not in SPEED_ARGUMENTS}
-        config = {**config, "metadata": relevant}
+        config = {**config, "metadata": without_secrets(relevant)}
     return hash_json(config)

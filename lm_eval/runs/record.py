@@ -6,13 +6,14 @@ import json
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from lm_eval.config.run import SPEED_ARGUMENTS, RunConfig, without_secrets
+from lm_eval.config.run import SPEED_ARGUMENTS, RunConfig, secrets_in
 from lm_eval.errors import OutputError
+from lm_eval.redaction import without_secrets
 from lm_eval.results.serialize import hash_json
 
 #: Settings that affect neither the requests nor their scoring. Two commands that differ only in
@@ -74,6 +75,8 @@ class RunRecord:
     """Whether the model was a Python object, which cannot be created again from the settings."""
     left_out: list[str] = field(default_factory=list)
     """Names of the secret settings that the run had (`secrets_in`); their values are not stored."""
+    signature: str | None = None
+    """Marks a run that was made here (`results.run_signature`)."""
     unknown_fields: dict[str, Any] = field(default_factory=dict)
     """Fields that a newer version of lm_eval has written; kept when the record is rewritten."""
 
@@ -92,6 +95,14 @@ class RunRecord:
         unknown_fields = {key: value for key, value in content.items() if key not in known}
         given = {key: value for key, value in content.items() if key in known}
         return cls(**{"begun": 0.0, **given}, unknown_fields=unknown_fields)
+
+    def without_secrets(self) -> RunRecord:
+        """Returns the record without secrets; `left_out` has the names of those removed now."""
+        names = secrets_in(self.settings)
+        if not names:
+            return self
+        left_out = sorted({*self.left_out, *names})
+        return replace(self, settings=without_secrets(self.settings), left_out=left_out)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary for `run.json`."""

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import OutputError, WhichRunError
 from lm_eval.results.provenance import model_name
+from lm_eval.results.run_signature import made_here
+from lm_eval.runs.consent import Consent, check_secrets_given, permitted
 from lm_eval.runs.folder import RECORD_FILE, RunFolder
 from lm_eval.runs.record import RunRecord
 from lm_eval.runs.working_directory import in_original_directory
@@ -39,12 +42,28 @@ class StoredRun:
         """Returns one line for a list of runs: folder, id, options, start time, state."""
         return f"{self.folder.path.name}: {self.record.describe()}"
 
-    def to_resume(self) -> RunConfig:
+    @property
+    def is_own(self) -> bool:
+        """Whether the run was made here, by this user (`results.run_signature`)."""
+        record = self.record
+        return made_here(record.settings, record.directory, record.signature)
+
+    def permitted(self, consent: Consent, *, asks: bool) -> dict[str, Any]:
+        """Returns the settings with which the run may be repeated (`consent.permitted`).
+
+        `asks` is whether the model will be loaded. Raises `ForeignRunError` if the run was not made
+        here and needs more than `consent` allows, and `ConfigError` if the recorded settings are
+        unknown to this version or invalid.
+        """
+        self.record.config(self.file)  # raises if they cannot be used
+        return permitted(self.record.settings, consent, self.file, is_own=self.is_own, asks=asks)
+
+    def to_resume(self, consent: Consent) -> RunConfig:
         """Returns the settings to resume the run; `output_path` is where the folder is now.
 
         Raises `OutputError` if the model was a Python object, the command contained a key, which is
-        not stored, or the folder was renamed, and `ConfigError` if the settings cannot be used
-        (`RunRecord.config`).
+        not stored, or the folder was renamed, `ForeignRunError` as `permitted` does, and
+        `ConfigError` if the settings cannot be used (`RunConfig.from_record`).
         """
         if self.record.model_object:
             raise OutputError(
@@ -52,27 +71,23 @@ class StoredRun:
                 f"({self.record.settings['model']}), which only your program can create. Call "
                 "simple_evaluate with the object and the same output_path to continue."
             )
-        if self.record.left_out:
-            raise OutputError(
-                f"{self.folder.path}: the run had secret settings "
-                f"({', '.join(self.record.left_out)}), which are not stored. Run the original "
-                "command again; it continues from the stored answers. Keys from environment "
-                "variables (docs/environment.md) need not be part of the command."
-            )
-        run = self.record.config(self.file)
+        settings = self.permitted(consent, asks=True)
+        check_secrets_given(self.record.left_out, consent, self.folder.path)
+        run = RunConfig.from_record(settings, self.file)
         return replace(run, output_path=str(self.folder.output_path(model_name(run))))
 
     @contextmanager
     def in_original_directory(self, with_model: bool) -> Iterator[None]:
         """Changes to the working directory of the original command inside the `with` block.
 
-        If that directory no longer exists, the current one stays. `OutputError` is then raised if
-        the model was given by a relative path that does not exist here either; `with_model=False`
-        skips this check.
+        If the run was not made here, or that directory no longer exists, the current one stays.
+        `OutputError` is then raised if the model was given by a relative path that does not exist
+        here either; `with_model=False` skips this check.
         """
         arguments = (self.record.settings.get("model_args") or {}) if with_model else {}
         identity = self.record.state.get("model")
-        with in_original_directory(self.record.directory, arguments, identity):
+        directory = self.record.directory if self.is_own else None
+        with in_original_directory(directory, arguments, identity):
             yield
 
 

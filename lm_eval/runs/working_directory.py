@@ -17,7 +17,9 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def in_original_directory(
-    directory: str, model_args: Mapping[str, Any], identity: Mapping[str, Any] | str | None
+    directory: str | None,
+    model_args: Mapping[str, Any],
+    identity: Mapping[str, Any] | str | None,
 ) -> Iterator[None]:
     """Changes to the working directory of the original command inside the `with` block.
 
@@ -25,12 +27,13 @@ def in_original_directory(
     path, this logs a warning, or raises `OutputError` if the path does not exist here.
 
     Args:
-        directory: the working directory of the original command.
+        directory: the working directory of the original command. None for a run that was not made
+            here: code could be imported from there.
         model_args: the model arguments of the run.
         identity: the recorded identity of the model, as JSON text or parsed. It lists the arguments
             that are paths of files.
     """
-    if not Path(directory).is_dir():
+    if directory is None or not Path(directory).is_dir():
         _check_relative_paths(directory, model_args, identity)
         yield
         return
@@ -46,25 +49,28 @@ def in_original_directory(
 
 
 def _check_relative_paths(
-    directory: str, model_args: Mapping[str, Any], identity: Mapping[str, Any] | str | None
+    directory: str | None,
+    model_args: Mapping[str, Any],
+    identity: Mapping[str, Any] | str | None,
 ) -> None:
     """Raises `OutputError` if a relative path in `model_args` does not exist here.
 
     Logs a warning if it exists, because it may be another model. `directory` is named in both.
     """
+    reason = "this run was not made here"
+    if directory is not None:
+        reason = f"the directory {directory}, in which the run was started, no longer exists"
     for name, path in relative_paths(identity).items():
         if str(model_args.get(name)) != path:
             continue
         if not Path(path).exists():
             raise OutputError(
-                f"the model was given as {name}={path}, relative to the directory {directory}, "
-                f"which no longer exists. Change to the directory that contains {path} and run the "
-                "command there."
+                f"the model was given by the relative path {name}={path}, and {reason}. Change to "
+                f"the directory that contains {path} and run the command there."
             )
         logger.warning(
-            "The directory %s, in which the run was started, no longer exists; %s=%s is read "
-            "relative to %s instead.",
-            directory,
+            "%s; %s=%s is read relative to %s instead.",
+            reason[0].upper() + reason[1:],
             name,
             path,
             Path.cwd(),

@@ -13,9 +13,9 @@ from lm_eval.models.planned.jobs import Prompt, Sampling
 from lm_eval.models.served.dialects.base import LearnedParameters
 from lm_eval.models.served.dialects.chat import Chat
 from lm_eval.models.served.dialects.completions import Completions
-from lm_eval.models.served.redaction import credentials
 from lm_eval.models.served.retry import Abort, GiveUp, Retry, RetryPolicy, judge, retry_after
 from lm_eval.models.served.transport import Reply
+from lm_eval.redaction import credentials
 
 
 def refusal(message: str, status: int = 400, **fields: Any) -> Reply:

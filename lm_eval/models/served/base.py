@@ -29,12 +29,12 @@ from lm_eval.models.served.dialects.base import Dialect
 from lm_eval.models.served.endpoint import Endpoint
 from lm_eval.models.served.numbers import check_numbers
 from lm_eval.models.served.probe import Probe
-from lm_eval.models.served.redaction import credentials
 from lm_eval.models.served.retry import RetryPolicy
 from lm_eval.models.served.server_facts import ServerFacts
 from lm_eval.models.served.tokenizer_choice import TokenizerFinder
 from lm_eval.models.served.tokenizers import load_tiktoken
 from lm_eval.models.served.transport import HttpSettings, HttpTransport, Transport
+from lm_eval.redaction import credentials
 
 logger = logging.getLogger(__name__)
 

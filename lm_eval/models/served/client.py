@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from lm_eval.models.served.exchange import Exchange
-from lm_eval.models.served.redaction import Redaction
 from lm_eval.models.served.retry import OVERLOAD, RetryPolicy
 from lm_eval.models.served.stream import Stream
 from lm_eval.models.served.transport import BrokenReplyError, Reply, Transport
+from lm_eval.redaction import Redactor
 
 #: Seconds to wait before a GET request is sent again.
 GET_WAITS = (0.1, 0.5)
@@ -45,7 +45,7 @@ class Client:
         self.transport = transport
         self.policy = policy or RetryPolicy()
         self.max_concurrent = max_concurrent
-        self._redaction = Redaction(hide)
+        self._redactor = Redactor(hide)
 
     def stream(self, exchanges: Iterable[Exchange]) -> Stream:
         """Starts to send `exchanges`; iterating over the result yields lists of `Result`.
@@ -53,7 +53,7 @@ class Client:
         Each is a pair of an exchange and what its `read` returned, or a `Failure`, in the order of
         arrival.
         """
-        return Stream(self.transport, exchanges, self.policy, self.max_concurrent, self._redaction)
+        return Stream(self.transport, exchanges, self.policy, self.max_concurrent, self._redactor)
 
     def ask(self, exchange: Exchange) -> Any:
         """Sends one request; returns what its `read` returned, or a `Failure` if it was given up.
@@ -80,7 +80,7 @@ class Client:
                 return await transport.get(url)
 
         reply: Reply = run_in_thread(fetch)
-        return self._redaction.reply(reply)
+        return reply.redacted(self._redactor)
 
 
 def run_in_thread(work: Callable[[], Any]) -> Any:

@@ -21,7 +21,7 @@ from lm_eval.models.planned.jobs import Prompt, Sampling, Score, Window
 from lm_eval.models.served.dialects.base import Dialect
 from lm_eval.models.served.exchange import BadReplyError
 from lm_eval.models.served.hook_errors import HookGuard, accepted
-from lm_eval.models.served.redaction import Redaction, credentials
+from lm_eval.redaction import Redactor, credentials
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class PublishedDialect(Dialect):
     def _hide(self, text: str) -> str:
         """Returns a message in which the API keys of the model are replaced by `***`."""
         secrets = [str(self._lm.auth_token or ""), *credentials(self._lm.header)]
-        return Redaction(secrets).text(text)
+        return Redactor(secrets).text(text)
 
     def generate_payload(self, prompts: Sequence[Prompt], sampling: Sampling) -> dict[str, Any]:
         gen_kwargs = sampling.gen_kwargs if isinstance(sampling, PublishedSampling) else {}

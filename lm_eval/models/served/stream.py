@@ -23,7 +23,6 @@ from lm_eval.errors import EvalError, ModelError
 from lm_eval.models.served.exchange import UNUSABLE, Exchange, RefusedError, Result
 from lm_eval.models.served.limit import ConcurrencyLimit
 from lm_eval.models.served.outage import CHECK_SECONDS, OutageLog, Waiting
-from lm_eval.models.served.redaction import Redaction
 from lm_eval.models.served.retry import Abort, GiveUp, Retry, RetryPolicy, Verdict, judge
 from lm_eval.models.served.transport import (
     BrokenReplyError,
@@ -32,6 +31,7 @@ from lm_eval.models.served.transport import (
     Transport,
     UnreachableError,
 )
+from lm_eval.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +58,11 @@ class Stream:
         exchanges: Iterable[Exchange],
         policy: RetryPolicy,
         max_concurrent: int | None = None,
-        redaction: Redaction | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         """Starts to send `exchanges`. The other arguments are those of `Client`."""
         self._make_transport, self._policy = transport, policy
-        self._redaction = redaction or Redaction(())
+        self._redactor = redactor or Redactor(())
         self._source: Iterator[Exchange] = iter(exchanges)
         self._exhausted = False
         self._open = 0  # exchanges that were taken from the source and have no result yet
@@ -75,7 +75,7 @@ class Stream:
         self._sent: set[Exchange] = set()  # those in flight
         self._last_reply = time.monotonic()
         self._outage = OutageLog(
-            self._last_reply, policy.deadline, policy.patience, self._redaction.text
+            self._last_reply, policy.deadline, policy.patience, self._redactor.text
         )
         self._error: BaseException | None = None
         self._results: deque[Result] = deque()  # appended to in one thread, taken in another
@@ -245,7 +245,7 @@ class Stream:
         try:
             body = _as_json(exchange)
             found = await transport.post(exchange.url, body, fresh=exchange.attempts > 0)
-            reply = self._redaction.reply(found)
+            reply = found.redacted(self._redactor)
         except UnreachableError as error:
             self._connection_failed(exchange, error, sent)
             return
@@ -292,7 +292,7 @@ class Stream:
         except EvalError:  # ours; some are a ValueError or KeyError, too
             raise
         except RefusedError as error:
-            result = Failure(self._redaction.text(str(error)))
+            result = Failure(self._redactor.text(str(error)))
         except UNUSABLE as error:
             exchange.attempts += 1
             reason = f"unusable reply ({type(error).__name__}: {error})"
@@ -311,7 +311,7 @@ class Stream:
         exchange.failures += 1
         if isinstance(verdict, Abort):
             raise ModelError(
-                self._redaction.text(
+                self._redactor.text(
                     f"the server refused a request: {exchange.url}: {verdict.reason}"
                 )
             )
@@ -322,11 +322,11 @@ class Stream:
             wait = self._policy.wait(exchange.failures, verdict.after, self._rng)
             reason = self._reason_to_give_up(exchange, verdict, wait, now)
             if reason is None:
-                logger.debug("%s: retry in %.1f s", self._redaction.text(verdict.reason), wait)
+                logger.debug("%s: retry in %.1f s", self._redactor.text(verdict.reason), wait)
                 self._wait(exchange, wait)
                 return
             verdict = GiveUp(reason)
-        self._finish(exchange, Failure(self._redaction.text(verdict.reason)))
+        self._finish(exchange, Failure(self._redactor.text(verdict.reason)))
 
     def _reason_to_give_up(
         self, exchange: Exchange, verdict: Retry, wait: float, now: float

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from lm_eval.errors import ConfigError
+from lm_eval.redaction import SHORTEST_IN_DATA, Redactor
 
 if TYPE_CHECKING:
     import aiohttp
@@ -49,6 +50,14 @@ class Reply:
     def ok(self) -> bool:
         """Whether the status is a success (2xx)."""
         return 200 <= self.status < 300
+
+    def redacted(self, redactor: Redactor) -> Reply:
+        """Returns the reply without secrets in its body, before any of it is cut off or logged.
+
+        In successful replies, which contain answers, only long secrets are replaced.
+        """
+        body = redactor.content(self.body, SHORTEST_IN_DATA if self.ok else 0)
+        return self if body is self.body else replace(self, body=body)
 
     def text(self) -> str:
         """Returns the body as text, for messages: on one line, and at most `MAX_SHOWN` long."""
