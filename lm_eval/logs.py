@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from lm_eval.launch import launched_count, launched_rank
+from lm_eval.printable import printable
 
 if TYPE_CHECKING:
     _StreamHandler = logging.StreamHandler[TextIO]
@@ -23,6 +24,13 @@ class _CurrentStderrHandler(_StreamHandler):
         super().emit(record)
 
 
+class _PrintableFormatter(logging.Formatter):
+    """A formatter whose messages cannot control a terminal; they may quote texts of strangers."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def setup_logging(verbosity: str | int | None = None) -> None:
     """Shows the log messages of this package on stderr, from the level `verbosity` on.
 
@@ -35,7 +43,7 @@ def setup_logging(verbosity: str | int | None = None) -> None:
     level = verbosity or os.environ.get("LMEVAL_LOG_LEVEL") or "INFO"
     handler = _CurrentStderrHandler()
     name = f"lm-eval[{launched_rank()}]" if launched_count() > 1 else "lm-eval"
-    handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
+    handler.setFormatter(_PrintableFormatter(f"{name}: %(message)s"))
     logger = logging.getLogger("lm_eval")
     others = [other for other in logger.handlers if not isinstance(other, _CurrentStderrHandler)]
     logger.handlers = [*others, handler]

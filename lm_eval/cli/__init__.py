@@ -34,6 +34,7 @@ from lm_eval.cli import (
 )
 from lm_eval.errors import EvalError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
+from lm_eval.printable import printable, printable_stdout
 
 COMMANDS = {
     "run": run,
@@ -51,6 +52,9 @@ COMMANDS = {
     "fetch": fetch,
     "packs": packs,
 }
+
+#: The number of characters of an error message that are printed.
+_LONGEST_MESSAGE = 4000
 
 _EPILOG = """\
 examples:
@@ -86,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
-        with _progress_bars_only_on_terminals():
+        with _progress_bars_only_on_terminals(), printable_stdout(sys.stdout):
             code: int = COMMANDS[arguments.command].execute(arguments)
         if sys.stdout is not None:  # None if the descriptor was closed (`>&-`)
             sys.stdout.flush()
@@ -95,21 +99,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as stop:
-        print(" ".join(["lm-eval: interrupted.", *map(str, stop.args)]), file=sys.stderr)
+        text = " ".join(["lm-eval: interrupted.", *map(str, stop.args)])
+        print(printable(text), file=sys.stderr)
         return 130
     except SystemExit as stop:  # a command returns its exit code; only third-party code exits
         if arguments.debug:
             raise
         print(
             f"lm-eval: error: code that was run by the command ended the program (SystemExit: "
-            f"{stop}). Run again with --debug to see where.",
+            f"{printable(str(stop))}). Run again with --debug to see where.",
             file=sys.stderr,
         )
         return 2
     except Exception as error:
         if arguments.debug:
             raise
-        print(f"lm-eval: error: {_message(error)}", file=sys.stderr)
+        print(f"lm-eval: error: {printable(_message(error))}", file=sys.stderr)
         return 2
 
 
@@ -141,6 +146,7 @@ class _Parser(argparse.ArgumentParser):
         parser = self if self.subparser is None else self.subparser
         if hint := parser._hint(message):
             message = f"{message}.{hint}"
+        message = printable(message)
         self.exit(2, f"lm-eval: error: {message} (`{parser.prog} --help` lists the options)\n")
 
     def _hint(self, message: str) -> str:
@@ -202,6 +208,9 @@ def _message(error: Exception) -> str:
     if isinstance(error, WhichRunError):
         return whole  # a list, one run per line
     text = " ".join(whole.split())
+    if len(text) > _LONGEST_MESSAGE:  # a value of a file may have any length
+        half = _LONGEST_MESSAGE // 2
+        text = f"{text[:half]} … {text[-half:]}"
     if isinstance(error, EvalError):
         return text
     if isinstance(error, OSError) and error.filename is not None:

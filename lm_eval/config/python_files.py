@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from lm_eval.config.regular_file import read_regular
+from lm_eval.errors import ConfigError
+
 #: Imported modules by file, with the file's modification time: an edited file is imported again.
 _loaded: dict[Path, tuple[int, ModuleType]] = {}
 
@@ -32,7 +35,10 @@ def modules_mentioning(names: Iterable[str], folder: Path) -> Iterator[tuple[Pat
     """
     quoted = [f"{quote}{name}{quote}" for name in names for quote in ("'", '"')]
     for path in sorted(folder.glob("*.py")) if quoted else []:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            text = read_regular(path).decode("utf-8", "replace")
+        except ConfigError:
+            continue  # nothing can be imported from it
         if any(name in text for name in quoted):
             yield path, text
 

@@ -39,6 +39,7 @@ from lm_eval.prompts.promptsource import fan_out
 from lm_eval.tasks import import_shims
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.group_file import (
+    DEEPEST_GROUP,
     ELSEWHERE,
     GROUP_FIELDS,
     MEMBER_SEPARATOR,
@@ -55,6 +56,8 @@ Overrides = Mapping[str, Any]
 
 #: Keys of a task file that only the index uses; they are not part of a task's configuration.
 _INDEX_KEYS = ("tag", "group", "task_list")
+#: How many groups may be built together.
+_MOST_GROUPS = 10_000
 #: Separates a task's name from a prompt format, as in `arc_easy@mcqa`.
 FORMAT_SEPARATOR = "@"
 
@@ -77,7 +80,10 @@ class Builder:
     documents: Callable[[str], Sequence[Any] | None] | None = None
     #: The tasks built so far, with the overrides of each, by the path of the task file.
     _built_tasks: dict[str, list[tuple[Overrides, Task]]] = field(default_factory=dict)
+    #: The groups built so far, with the overrides of each, by the path of the group file.
+    _built_groups: dict[str, list[tuple[Overrides, Group]]] = field(default_factory=dict)
     _used_names: set[str] = field(default_factory=set)
+    _group_count: int = 0
 
     # -- by name ------------------------------------------------------------------------------
 
@@ -166,7 +172,7 @@ class Builder:
             members = (self.index[name] for name in sorted(entry.tags))
             return [built for member in members for built in self.build(member, overrides, group)]
         if entry.kind is Kind.GROUP:
-            return [self._make_group(GroupFile.load(entry), overrides)]
+            return [self._shared_group(entry, (), overrides)]
         prompts = self._prompts(entry, overrides)
         if len(prompts) > 1:
             return [self._prompt_group(entry, overrides, prompts)]
@@ -302,11 +308,32 @@ class Builder:
 
     # -- groups -------------------------------------------------------------------------------
 
+    def _shared_group(self, entry: Entry, chain: tuple[str, ...], overrides: Overrides) -> Group:
+        """Returns the group of an index entry, built only once per group file and overrides.
+
+        So a group that is a member of many others is not built again for each path that leads to
+        it. `chain` holds the names of the groups that contain it, the outermost first.
+        """
+        built = self._built_groups.setdefault(entry.path, []) if entry.path else []
+        for others, group in built:
+            if others == overrides:
+                return group
+        made = self._make_group(GroupFile.load(entry, chain), overrides)
+        built.append((overrides, made))
+        return made
+
     def _make_group(self, file: GroupFile, overrides: Overrides) -> Group:
         """Returns a group with all its members; `overrides` win over the group's defaults.
 
-        Raises `ConfigError` if a field of the group is invalid or the group has no members.
+        Raises `ConfigError` if a field of the group is invalid, if the group has no members, or if
+        groups are nested too deeply or too often.
         """
+        self._group_count += 1
+        if len(file.chain) > DEEPEST_GROUP or self._group_count > _MOST_GROUPS:
+            raise ConfigError(
+                f"{file.path}: group {file.name!r}: groups are nested more than {DEEPEST_GROUP} "
+                f"levels deep, or {_MOST_GROUPS} times in all. List the tasks directly."
+            )
         try:
             own = {k: v for k, v in file.values.items() if k in GROUP_FIELDS}
             config = GroupConfig(**{**own, "group": file.name})
@@ -383,7 +410,7 @@ class Builder:
     ) -> list[TaskOrGroup]:
         """Builds `entry`, a task, group or tag of the index, as a member of the group `file`."""
         if entry.kind is Kind.GROUP:
-            return [self._make_group(GroupFile.load(entry, file.chain), overrides)]
+            return [self._shared_group(entry, file.chain, overrides)]
         return self.build(entry, overrides, file.name)
 
 

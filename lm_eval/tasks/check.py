@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from lm_eval.config.functions import FunctionRef, function_refs
 from lm_eval.config.generation import find_misspelled
 from lm_eval.config.group import AggMetricConfig, GroupConfig
 from lm_eval.config.python_files import modules_mentioning
+from lm_eval.config.regular_file import read_regular
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile
@@ -33,7 +34,7 @@ from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import declared_formats
 from lm_eval.prompts.template import env
-from lm_eval.tasks.group_file import ELSEWHERE
+from lm_eval.tasks.group_file import DEEPEST_GROUP, ELSEWHERE
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
 #: Keys that a task file may have in addition to the fields of `TaskConfig`.
@@ -63,8 +64,8 @@ class _Checker:
         self.index = index
         self.problems: list[str] = []
         self._seen: set[str] = set()
-        #: Entries whose metrics are being looked up; stops the recursion if groups form a cycle.
-        self._visiting: set[str] = set()
+        #: The tasks below each group that was visited, with their metrics; see `_metrics_below`.
+        self._below: dict[str, dict[str, set[str] | None]] = {}
 
     def check(self, entry: Entry, chain: tuple[str, ...]) -> None:
         """Adds to `problems` those of a task, a group with all its members, or all tasks of a tag.
@@ -79,6 +80,13 @@ class _Checker:
         if entry.name in self._seen:
             return
         self._seen.add(entry.name)
+        if len(chain) > DEEPEST_GROUP:
+            self._report(
+                str(entry.path),
+                f"groups are nested more than {DEEPEST_GROUP} levels deep. List the tasks "
+                "directly.",
+            )
+            return
         self.problems += [
             f"{path}: the name {entry.name!r} is already used by {entry.path}; choose another name."
             for path in entry.duplicates
@@ -363,7 +371,7 @@ class _Checker:
         Does nothing if the metrics of one of these tasks cannot be known without running code.
         `members` is the group's member list.
         """
-        below = [found for _, found in self._metrics_below(members)]
+        below = list(self._metrics_below(members).values())
         known = [found for found in below if found]
         if known and len(known) == len(below) and not any(metric in found for found in known):
             reported = ", ".join(sorted(set().union(*known)))
@@ -373,48 +381,50 @@ class _Checker:
                 f"reports. They report: {reported}.",
             )
 
-    def _metrics_below(self, members: Any) -> Iterator[tuple[str, set[str] | None]]:
-        """Yields the name and the reported metrics of every task below a list of members.
+    def _metrics_below(self, members: Any) -> dict[str, set[str] | None]:
+        """Returns the reported metrics of every task below a list of members, by task name.
 
-        The metrics are None where the task's code or prompt format determines them. Unknown names,
-        Python tasks and unreadable files are skipped.
+        They are None where the task's code or prompt format determines them. Unknown names, Python
+        tasks and unreadable files are left out.
         """
+        below: dict[str, set[str] | None] = {}
         for member in _items(members):
             spec = {"task": member} if isinstance(member, str) else member
             if not isinstance(spec, Mapping):
                 continue
             if "group" in spec and "task" in spec:
-                yield from self._metrics_below(spec["task"])
+                below |= self._metrics_below(spec["task"])
                 continue
             name = str(spec.get("group", spec.get("task")))
-            yield from self._metrics_of_entry(self.index.get(name), spec)
+            below |= self._metrics_of_entry(self.index.get(name), spec)
+        return below
 
     def _metrics_of_entry(
         self, entry: Entry | None, overrides: Mapping[str, Any]
-    ) -> Iterator[tuple[str, set[str] | None]]:
-        """Yields the name and the reported metrics of every task that `entry` leads to.
+    ) -> dict[str, set[str] | None]:
+        """Returns the reported metrics of every task that `entry` leads to, by task name.
 
         `overrides` replace keys of a task file, also of the tasks of a tag, but not of those of a
-        group. Yields nothing if `entry` is None. Python tasks and unreadable files are skipped.
+        group. Empty if `entry` is None. Python tasks and unreadable files are left out.
         """
-        if entry is None or entry.kind is Kind.PY_TASK or entry.name in self._visiting:
-            return
-        self._visiting.add(entry.name)
+        if entry is None or entry.kind is Kind.PY_TASK:
+            return {}
+        if entry.kind is Kind.TAG:
+            below: dict[str, set[str] | None] = {}
+            for name in sorted(entry.tags):
+                below |= self._metrics_of_entry(self.index[name], overrides)
+            return below
+        if entry.kind is Kind.GROUP and entry.name in self._below:
+            return self._below[entry.name]
         try:
-            if entry.kind is Kind.TAG:
-                for name in sorted(entry.tags):
-                    yield from self._metrics_of_entry(self.index[name], overrides)
-                return
-            try:
-                file = file_of(entry)
-            except ConfigError:
-                return
-            if entry.kind is Kind.GROUP:
-                yield from self._metrics_below(file.values.get("task"))
-            else:
-                yield entry.name, _reported_metrics({**file.values, **overrides})
-        finally:
-            self._visiting.discard(entry.name)
+            file = file_of(entry)
+        except ConfigError:
+            return {}
+        if entry.kind is Kind.TASK:
+            return {entry.name: _reported_metrics({**file.values, **overrides})}
+        self._below[entry.name] = {}  # what a group in a cycle sees of itself
+        self._below[entry.name] = self._metrics_below(file.values.get("task"))
+        return self._below[entry.name]
 
 
 def _reported_metrics(values: Mapping[str, Any]) -> set[str] | None:
@@ -463,9 +473,9 @@ def _defined_names(path: Path) -> set[str] | None:
     `globals()` or `__getattr__`).
     """
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
         tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError):
+    except (ConfigError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if b"globals()" in text or b"__getattr__" in text:
         return None
