@@ -21,6 +21,7 @@ FOUNDATION = {
     "logs",
     "markdown",
     "printable",
+    "regexes",
     "_lazy",
     "_version",
 }
@@ -40,6 +41,7 @@ MAY_USE = {
     "logs": {"launch", "printable"},
     "markdown": {"printable"},
     "printable": set(),
+    "regexes": {"errors"},
     "_lazy": set(),
     "_version": set(),
     "entry_points": set(),

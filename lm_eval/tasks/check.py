@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateSyntaxError
-
 from lm_eval.api.registry import (
     DEFAULT_METRIC_REGISTRY,
     aggregation_registry,
@@ -33,7 +31,7 @@ from lm_eval.filters import file_arguments
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import declared_formats
-from lm_eval.prompts.template import env
+from lm_eval.prompts.template import syntax_error
 from lm_eval.tasks.group_file import DEEPEST_GROUP, ELSEWHERE
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
@@ -177,10 +175,9 @@ class _Checker:
 
     def _check_template(self, where: str, key: str, source: Any) -> None:
         if isinstance(source, str):
-            try:
-                env.parse(source)
-            except TemplateSyntaxError as error:
-                self._report(where, f"{key}, line {error.lineno} of the template: {error.message}.")
+            problem = syntax_error(source)
+            if problem is not None:
+                self._report(where, f"{key}, {problem.rstrip('.')}.")
 
     def _check_fewshot(self, file: YamlFile, given: Any) -> None:
         if not isinstance(given, Mapping):
