@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.config.functions import FunctionRef
+from lm_eval.config.source_imports import install_finder
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
 from lm_eval.errors import ConfigError
 from lm_eval.tasks import index_store
@@ -132,6 +133,7 @@ def make_importable(folder: Path, last: bool = False) -> None:
     ones do. A Python file directly in `folder` never replaces a module of `lm_eval.tasks`: one of
     the same name is imported first.
     """
+    install_finder()
     search = sys.modules[str(__package__)].__path__
     if str(folder) not in search:
         own = {file.stem for file in Path(__file__).parent.glob("[!_]*.py")}
