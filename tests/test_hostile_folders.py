@@ -178,7 +178,7 @@ def test_a_module_of_the_current_folder_is_not_run(
 
 def test_a_module_of_an_installed_package_is_still_found(theirs: Folder) -> None:
     add(theirs, "!function json.encoder.json.dumps")
-    with pytest.raises(ConfigError, match="no module 'json.encoder.json' can be imported"):
+    with pytest.raises(ConfigError, match=r"no module 'json\.encoder\.json' can be imported"):
         built("t", theirs.path)
     add(theirs, "!function json.dumps")
     assert built("t", theirs.path) == "{}"

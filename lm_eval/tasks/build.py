@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
@@ -46,7 +47,7 @@ from lm_eval.tasks.group_file import (
     GroupFile,
     prepare_pack,
 )
-from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of
+from lm_eval.tasks.index import INLINE, Entry, Index, Kind, file_of, kind_of
 from lm_eval.tasks.recorded import RecordedTask, UnloadedTask
 
 logger = logging.getLogger(__name__)
@@ -189,7 +190,8 @@ class Builder:
         """
         file = file_of(entry)
         try:
-            return fan_out({**file.values, **overrides}, file.path.parent if entry.path else None)
+            folder = Path(entry.source).parent if entry.source else None
+            return fan_out({**file.values, **overrides}, folder)
         except EvalError as error:
             raise with_location(error, file.where("use_prompt") if entry.path else None) from error
 
@@ -253,8 +255,8 @@ class Builder:
             task_class = values.pop("class", None)
             if task_class is not None:
                 return _python_task(task_class, values)
-            if entry.path:
-                names, folder = _unregistered_names(values), file.path.parent
+            if entry.source:
+                names, folder = _unregistered_names(values), Path(entry.source).parent
                 run_modules_that_register(names, folder, file.root)
             config = known_fields(values, file)
             if self.documents is not None:
@@ -300,11 +302,11 @@ class Builder:
     def _with_metadata(self, given: Any, entry: Entry) -> dict[str, Any]:
         """Returns the metadata `given` in a task file, overridden by that of the run.
 
-        `config_source` is set to the path of the file, or "inline". Metadata that is not a mapping
-        is stored under the key `_metadata`; None counts as empty.
+        `config_source` is set to the file in which the task is written, or "inline". Metadata that
+        is not a mapping is stored under the key `_metadata`; None counts as empty.
         """
         own = given if isinstance(given, dict) else {} if given is None else {"_metadata": given}
-        return {**own, **self.metadata, "config_source": entry.path or "inline"}
+        return {**own, **self.metadata, "config_source": entry.source or "inline"}
 
     # -- groups -------------------------------------------------------------------------------
 
@@ -385,7 +387,9 @@ class Builder:
                 f"group or tag of that name.{suggestion(name, self.index)} {ELSEWHERE}"
             )
         inline = {**overrides, **own, "task": f"{file.name}{MEMBER_SEPARATOR}{name}"}
-        entry = Entry(inline["task"], kind_of(inline) or Kind.TASK, None, inline=inline)
+        source = None if file.path == INLINE else str(file.path)
+        kind = kind_of(inline) or Kind.TASK
+        entry = Entry(inline["task"], kind, None, inline=inline, written_in=source)
         try:
             return self.build(entry)
         except EvalError as error:

@@ -32,11 +32,16 @@ from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import declared_formats
 from lm_eval.prompts.template import syntax_error
-from lm_eval.tasks.group_file import DEEPEST_GROUP, ELSEWHERE
+from lm_eval.tasks.group_file import DEEPEST_GROUP, ELSEWHERE, GROUP_FIELDS
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
 #: Keys that a task file may have in addition to the fields of `TaskConfig`.
 _OTHER_KEYS = ("tag", "class", "include", "task_list", "group")
+#: Settings of a group that change which metrics its tasks report.
+_DETERMINE_METRICS = ("metric_list", "output_type", "process_results", "formats", "filter_list")
+#: Published groups, and the metric that they aggregate although none of their tasks reports it.
+#: They stay as they are, so that their tables stay the published ones.
+_AS_PUBLISHED = {("mmlu_flan_cot_zeroshot", "acc"), ("mmlu_flan_n_shot_generative", "acc")}
 _TEMPLATES = (
     *("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix"),
     "doc_to_decontamination_query",
@@ -278,14 +283,21 @@ class _Checker:
     # -- groups -------------------------------------------------------------------------------
 
     def _check_group(
-        self, name: str, file: YamlFile, values: Mapping[str, Any], chain: tuple[str, ...]
+        self,
+        name: str,
+        file: YamlFile,
+        values: Mapping[str, Any],
+        chain: tuple[str, ...],
+        inherited: Mapping[str, Any] | None = None,
     ) -> None:
         """Reports the problems of a group and of all its members.
 
         `values` are the group's keys, `file` is the file that contains them: its own, or that of
         the group in which it is written inline. `chain` holds the names of the groups that lead to
-        it, itself last.
+        it, itself last. `inherited` are the settings of its tasks that these groups make.
         """
+        own = {k: v for k, v in values.items() if k not in GROUP_FIELDS}
+        settings = {**own, **(inherited or {})}
         known = field_types(GroupConfig)
         top = len(chain) == 1 or file.values is values
         for key, value in values.items():
@@ -299,17 +311,24 @@ class _Checker:
             self._check_generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
         for number, member in enumerate(_items(values.get("task"))):
             where = file.where(f"task[{number}]") if top else file.where("task")
-            self._check_member(name, file, where, member, chain)
-        self._check_aggregates(name, file, values)
+            self._check_member(name, file, where, member, chain, settings)
+        self._check_aggregates(name, file, values, settings)
 
     def _check_member(
-        self, group: str, file: YamlFile, where: str, member: Any, chain: tuple[str, ...]
+        self,
+        group: str,
+        file: YamlFile,
+        where: str,
+        member: Any,
+        chain: tuple[str, ...],
+        settings: Mapping[str, Any],
     ) -> None:
         """Reports the problems of an entry of a group's member list, and of what it names.
 
         An entry is a problem itself if it is malformed, names nothing in the index, or contains the
         group. `group` is the name of the group, `where` the `file:line` of the entry, and `chain`
-        holds the names of the groups that lead to it, `group` last.
+        holds the names of the groups that lead to it, `group` last. `settings` are those that the
+        groups make for their tasks.
         """
         spec = {"task": member} if isinstance(member, str) else member
         if not isinstance(spec, Mapping) or not ("task" in spec or "group" in spec):
@@ -333,17 +352,20 @@ class _Checker:
             )
         elif "group" in spec and "task" in spec:
             inner = f"{group}::{name}"
-            self._check_group(inner, file, spec, (*chain, inner))
+            self._check_group(inner, file, spec, (*chain, inner), settings)
         elif name in self.index:
             self.check(self.index[name], chain)
         elif set(spec) <= {"task", "group"} and "::" not in name:
             close = suggestion(name, self.index)
             self._report(where, f"there is no task, group or tag {name!r}.{close} {ELSEWHERE}")
 
-    def _check_aggregates(self, group: str, file: YamlFile, values: Mapping[str, Any]) -> None:
+    def _check_aggregates(
+        self, group: str, file: YamlFile, values: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> None:
         """Reports problems of a group's `aggregate_metric_list`; `values` are the group's keys.
 
         These are malformed entries, unknown keys, and metrics that no task of the group reports.
+        `settings` are those that the group makes for its tasks.
         """
         wanted = values.get("aggregate_metric_list")
         for number, item in enumerate([wanted] if isinstance(wanted, Mapping) else _items(wanted)):
@@ -360,14 +382,17 @@ class _Checker:
                         where,
                         f"aggregate_metric_list: unknown key {key!r}.{suggestion(str(key), known)}",
                     )
-            self._check_reported(where, group, _metric_name(item["metric"]), values.get("task"))
+            if not any(key in settings for key in _DETERMINE_METRICS):
+                self._check_reported(where, group, _metric_name(item["metric"]), values.get("task"))
 
     def _check_reported(self, where: str, group: str, metric: str, members: Any) -> None:
         """Reports `metric`, which a group aggregates, if none of the tasks below the group has it.
 
-        Does nothing if the metrics of one of these tasks cannot be known without running code.
-        `members` is the group's member list.
+        Does nothing if the metrics of one of these tasks cannot be known without running code, and
+        for published groups that are kept as they are. `members` is the group's member list.
         """
+        if (group.partition("::")[0], metric) in _AS_PUBLISHED:
+            return
         below = list(self._metrics_below(members).values())
         known = [found for found in below if found]
         if known and len(known) == len(below) and not any(metric in found for found in known):

@@ -29,6 +29,10 @@ _DEEPEST_INCLUDE = 100
 _MOST_WARNINGS = 10
 
 
+#: Stands for the file of a task or group that is given as a dictionary.
+INLINE = Path("inline")
+
+
 class Kind(Enum):
     """What a name in the index denotes; a Python task is one whose file has the key `class`."""
 
@@ -47,6 +51,7 @@ class Entry:
     names of its tasks. `duplicates` are other files below the same root folder that define
     the same name; they are ignored. `output_type` is None if the file does not set it. `root` is
     the folder of task files in which the entry was found; None if its file was named directly.
+    `written_in` is the group file that contains a task as an inline dictionary.
     """
 
     name: str
@@ -57,6 +62,12 @@ class Entry:
     duplicates: list[str] = field(default_factory=list)
     output_type: str | None = None
     root: Path | None = None
+    written_in: str | None = None
+
+    @property
+    def source(self) -> str | None:
+        """The file in which a task or group is written; None for a dictionary of a program."""
+        return self.path or self.written_in
 
     @property
     def yaml_path(self) -> Path | None:
@@ -86,7 +97,7 @@ def file_of(entry: Entry) -> YamlFile:
     """
     if entry.path is not None:
         return load_yaml_file(entry.path, entry.root)
-    return YamlFile(Path("inline"), dict(entry.inline or {}), {})
+    return YamlFile(INLINE, dict(entry.inline or {}), {})
 
 
 def _with_text(value: Any) -> Any:
