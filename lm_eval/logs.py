@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from lm_eval.launch import launched_count, launched_rank
+from lm_eval.printable import printable
 from lm_eval.redaction import hide_in_text
 
 if TYPE_CHECKING:
@@ -24,11 +25,14 @@ class _CurrentStderrHandler(_StreamHandler):
         super().emit(record)
 
 
-class _RedactingFormatter(logging.Formatter):
-    """A formatter that hides secrets in messages and tracebacks."""
+class _SafeFormatter(logging.Formatter):
+    """A formatter that hides secrets, and whose messages cannot control a terminal.
+
+    They may quote texts of strangers.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        return hide_in_text(super().format(record))
+        return printable(hide_in_text(super().format(record)))
 
 
 def setup_logging(verbosity: str | int | None = None) -> None:
@@ -43,7 +47,7 @@ def setup_logging(verbosity: str | int | None = None) -> None:
     level = verbosity or os.environ.get("LMEVAL_LOG_LEVEL") or "INFO"
     handler = _CurrentStderrHandler()
     name = f"lm-eval[{launched_rank()}]" if launched_count() > 1 else "lm-eval"
-    handler.setFormatter(_RedactingFormatter(f"{name}: %(message)s"))
+    handler.setFormatter(_SafeFormatter(f"{name}: %(message)s"))
     logger = logging.getLogger("lm_eval")
     others = [other for other in logger.handlers if not isinstance(other, _CurrentStderrHandler)]
     logger.handlers = [*others, handler]

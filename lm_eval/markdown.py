@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from lm_eval.printable import printable_line
+
 
 def table(
     headers: Sequence[str], lines: Sequence[Sequence[str]], right: Collection[str] = ()
@@ -14,7 +16,11 @@ def table(
         headers: the column headers.
         lines: the rows, with one text per column.
         right: the headers of the columns that are aligned to the right.
+
+    Control characters and line breaks in the texts are replaced by their codes.
     """
+    headers = [printable_line(header) for header in headers]
+    lines = [[printable_line(cell) for cell in line] for line in lines]
     widths = [max(3, *(len(line[i]) for line in (headers, *lines))) for i in range(len(headers))]
     to_right = [header in right for header in headers]
     rules = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, to_right, strict=True)]

@@ -380,10 +380,13 @@ def _load_as_in_run(run: RunConfig, before: Any, manager: TaskManager) -> TaskDi
     if not all(name in whole["tasks"] or name in whole["groups"] for name in wanted):
         return load_tasks(run, manager)
 
-    def below(name: str) -> set[str]:
-        return {name}.union(*(below(child) for child in whole["group_map"].get(name, ())))
-
-    chosen: set[str] = set().union(*map(below, wanted))
+    chosen: set[str] = set()
+    waiting = list(wanted)
+    while waiting:
+        name = waiting.pop()
+        if name not in chosen:
+            chosen.add(name)
+            waiting += whole["group_map"].get(name, ())
     return TaskDict(
         tasks={name: task for name, task in whole["tasks"].items() if name in chosen},
         groups={name: group for name, group in whole["groups"].items() if name in chosen},

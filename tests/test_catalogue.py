@@ -18,6 +18,7 @@ from lm_eval.config.schema import FILE, file_schema
 from lm_eval.config.yaml_file import load_yaml_file, parse_yaml
 from lm_eval.errors import ConfigError, DataError, EvalError, UnknownNameError
 from lm_eval.tasks import TaskManager, index_store
+from lm_eval.tasks.check import problems_of
 from lm_eval.tasks.index import Kind, build_index
 from lm_eval.tasks.scan import Scan, scan_file
 from tests.conftest import Command, Folder
@@ -656,3 +657,60 @@ def test_text_as_the_target_of_a_task_with_choices_is_refused_before_the_model(
     )
     with pytest.raises(DataError, match=r"doc_to_target is 'green'.*`doc_to_choice: null`"):
         TaskManager(include_path=colours.path).load("generated")
+
+
+INLINE_GROUP = """\
+group: both
+task:
+  - task: first
+    dataset_path: json
+    dataset_kwargs: {data_files: {test: rows.jsonl}}
+    test_split: test
+    doc_to_text: q
+    doc_to_target: a
+    metric_list: [{metric: own_of_this_folder}]
+  - group: inner
+    task:
+      - task: second
+        dataset_path: json
+        dataset_kwargs: {data_files: {test: rows.jsonl}}
+        test_split: test
+        doc_to_text: q
+        doc_to_target: a
+"""
+
+
+def test_inline_tasks_find_their_data_and_code_beside_the_group_file(
+    folder: Folder, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    folder.rows("group/rows.jsonl", [{"q": "1", "a": "2"}])
+    folder.write("group/both.yaml", INLINE_GROUP)
+    folder.write(
+        "group/metrics.py",
+        "from lm_eval.api.registry import register_metric\n"
+        "@register_metric(metric='own_of_this_folder', output_type='generate_until',\n"
+        "                 aggregation='mean', higher_is_better=True)\n"
+        "def own(items):\n    return 1.0\n",
+    )
+    loaded = TaskManager(include_path=folder.path).load("both")
+    assert [len(task.eval_docs) for task in loaded["tasks"].values()] == [1, 1]
+    source = str(folder.path / "group" / "both.yaml")
+    for task in loaded["tasks"].values():
+        assert (task.config.metadata or {})["config_source"] == source
+
+
+def test_settings_that_a_group_makes_for_its_tasks_count_in_its_aggregates(folder: Folder) -> None:
+    folder.write("t.yaml", "task: t\ndataset_path: x\ntest_split: test\ndoc_to_text: q\n")
+    folder.write(
+        "g.yaml",
+        "group: g\ntask:\n  - group: inner\n    task: [t]\n    metric_list: [{metric: bleu}]\n"
+        "    aggregate_metric_list: [{metric: bleu}]\n",
+    )
+    manager = TaskManager(include_path=folder.path)
+    assert problems_of([manager.task_index["g"]], manager.task_index) == []
+    text = (folder.path / "g.yaml").read_text()
+    folder.write("g.yaml", text.replace("    metric_list: [{metric: bleu}]\n", ""))
+    manager = TaskManager(include_path=folder.path)
+    (problem,) = problems_of([manager.task_index["g"]], manager.task_index)
+    assert "aggregates 'bleu', which none of its 1 tasks reports" in problem

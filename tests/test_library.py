@@ -20,6 +20,8 @@ from jinja2 import meta
 from lm_eval.api.instance import Instance
 from lm_eval.errors import ConfigError
 from lm_eval.prompts.template import env
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks.check import problems_of
 from tests import library_tasks as library
 from tests.library_prompts import Asked, ask, prompt_hash, shots_of
 from tools.generate_tasks import generated, generators
@@ -327,3 +329,9 @@ def test_a_question_among_its_examples_is_found(colours: Any) -> None:
     twice = [replace(item, with_examples=item.question + item.with_examples) for item in sound]
     with pytest.raises(AssertionError):
         examples_are_others("colours", task, twice)
+
+
+def test_validate_finds_nothing_in_the_library() -> None:
+    manager = TaskManager()
+    entries = [manager.task_index[name] for name in manager.all_tasks]
+    assert problems_of(entries, manager.task_index) == []

@@ -294,7 +294,7 @@ def test_an_archive_writes_nothing_outside_its_folder(published: Path, tmp_path:
     with tarfile.open(tarred, "w") as archive:
         archive.add(published / "lm_eval", "lm_eval")
         archive.add(published / "lm_eval" / "models" / "big.py", "../../escaped.py")
-    with pytest.raises(ConfigError, match=r"evil.tar: cannot be unpacked"):
+    with pytest.raises(ConfigError, match=r"evil.tar: '../../escaped.py' leads out of the"):
         packs.add(str(tarred))
     linked = tmp_path / "linked.tar"
     with tarfile.open(linked, "w") as archive:
@@ -302,15 +302,16 @@ def test_an_archive_writes_nothing_outside_its_folder(published: Path, tmp_path:
         member = tarfile.TarInfo("lm_eval/tasks/host.yaml")
         member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
         archive.addfile(member)
-    with pytest.raises(ConfigError, match=r"linked.tar: cannot be unpacked"):
+    with pytest.raises(ConfigError, match=r"linked.tar: .*host.yaml' is a link or a device"):
         packs.add(str(linked))
     zipped = tmp_path / "zipped.zip"
     with zipfile.ZipFile(zipped, "w") as other:
         other.write(published / "lm_eval/tasks/colours/colours.yaml", "tasks/colours.yaml")
         other.writestr("../escaped.py", "")
-    packs.add(str(zipped))
+    with pytest.raises(ConfigError, match=r"zipped.zip: '../escaped.py' leads out of the archive"):
+        packs.add(str(zipped))
     assert not list(tmp_path.rglob("escaped.py"))
-    assert [pack.name for pack in packs.installed()] == ["zipped"]
+    assert not packs.installed()
 
 
 def test_a_repository_has_no_links_to_this_machines_files(published: Path, tmp_path: Path) -> None:

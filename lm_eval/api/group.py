@@ -85,27 +85,40 @@ class Group:
     def get_all_tasks(self, recursive: bool = True) -> list[Task]:
         """Returns the tasks of this group and, if `recursive`, of the groups inside it, in order.
 
-        A task that is in several of these groups is returned several times.
+        A task that is in several of these groups is returned several times. The tasks of a group
+        that is inside several others are returned once.
         """
         tasks: list[Task] = []
-        for child in self:
-            if not isinstance(child, Group):
-                tasks.append(child)
-            elif recursive:
-                tasks += child.get_all_tasks()
+        visited: set[int] = set()
+
+        def visit(group: Group) -> None:
+            visited.add(id(group))
+            for child in group:
+                if not isinstance(child, Group):
+                    tasks.append(child)
+                elif recursive and id(child) not in visited:
+                    visit(child)
+
+        visit(self)
         return tasks
 
     def get_all_groups(self, recursive: bool = True) -> list[Group]:
         """Returns the groups in this group and, if `recursive`, the groups inside those.
 
-        Each group comes before those inside it. This group itself is not included.
+        Each group comes before those inside it, and is returned once. This group itself is not
+        included.
         """
-        groups: list[Group] = []
-        for child in self:
-            if isinstance(child, Group):
-                groups.append(child)
-                groups += child.get_all_groups() if recursive else []
-        return groups
+        groups: dict[int, Group] = {}
+
+        def visit(group: Group) -> None:
+            for child in group:
+                if isinstance(child, Group) and id(child) not in groups:
+                    groups[id(child)] = child
+                    if recursive:
+                        visit(child)
+
+        visit(self)
+        return list(groups.values())
 
     @property
     def version(self) -> str:

@@ -34,6 +34,7 @@ from lm_eval.cli import (
 )
 from lm_eval.errors import EvalError, ForeignRunError, WhichRunError, suggestion
 from lm_eval.logs import setup_logging
+from lm_eval.printable import printable, printable_stdout
 from lm_eval.redaction import hide_in_text, redacting_excepthook
 
 COMMANDS = {
@@ -52,6 +53,9 @@ COMMANDS = {
     "fetch": fetch,
     "packs": packs,
 }
+
+#: The number of characters of an error message that are printed.
+_LONGEST_MESSAGE = 4000
 
 _EPILOG = """\
 examples:
@@ -103,7 +107,7 @@ def run_command(execute: Callable[[argparse.Namespace], Any], arguments: argpars
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
-        with _progress_bars_only_on_terminals():
+        with _progress_bars_only_on_terminals(), printable_stdout(sys.stdout):
             code: int = execute(arguments) or 0
         if sys.stdout is not None:  # None if the descriptor was closed (`>&-`)
             sys.stdout.flush()
@@ -112,21 +116,22 @@ def run_command(execute: Callable[[argparse.Namespace], Any], arguments: argpars
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as stop:
-        print(" ".join(["lm-eval: interrupted.", *map(str, stop.args)]), file=sys.stderr)
+        text = " ".join(["lm-eval: interrupted.", *map(str, stop.args)])
+        print(printable(text), file=sys.stderr)
         return 130
     except SystemExit as stop:  # a command returns its exit code; only third-party code exits
         if debug:
             raise
         print(
             f"lm-eval: error: code that was run by the command ended the program (SystemExit: "
-            f"{hide_in_text(str(stop))}). Run again with --debug to see where.",
+            f"{printable(hide_in_text(str(stop)))}). Run again with --debug to see where.",
             file=sys.stderr,
         )
         return 2
     except Exception as error:
         if debug:
             raise
-        print(f"lm-eval: error: {hide_in_text(_message(error))}", file=sys.stderr)
+        print(f"lm-eval: error: {printable(hide_in_text(_message(error)))}", file=sys.stderr)
         return 2
 
 
@@ -161,7 +166,7 @@ class Parser(argparse.ArgumentParser):
         parser = self._subparser or self
         if hint := parser._hint(message):
             message = f"{message}.{hint}"
-        message = hide_in_text(message)
+        message = printable(hide_in_text(message))
         self.exit(2, f"lm-eval: error: {message} (`{parser.prog} --help` lists the options)\n")
 
     def _hint(self, message: str) -> str:
@@ -235,6 +240,9 @@ def _message(error: Exception) -> str:
     if isinstance(error, (WhichRunError, ForeignRunError)):
         return whole  # a list, one item per line
     text = " ".join(whole.split())
+    if len(text) > _LONGEST_MESSAGE:  # a value of a file may have any length
+        half = _LONGEST_MESSAGE // 2
+        text = f"{text[:half]} … {text[-half:]}"
     if isinstance(error, EvalError):
         return text
     if isinstance(error, OSError) and error.filename is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
+from lm_eval.printable import printable
 
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
@@ -139,7 +140,7 @@ def _scan(arguments: argparse.Namespace) -> int:
     print(summary(findings), end="")
     broken = broken_lines(findings)
     for line in broken:
-        print(f"lm-eval: not read: {line}", file=sys.stderr)
+        print(printable(f"lm-eval: not read: {line}"), file=sys.stderr)
     if not broken or arguments.skip_broken:
         return 0
     print(
@@ -218,7 +219,8 @@ def _texts(document: DocumentFinding, arguments: argparse.Namespace) -> tuple[st
         problem = "the documents of the task have changed since the scan"
     except (EvalError, IndexError, ValueError) as error:
         problem = " ".join(str(error).split())
-    print(f"lm-eval: matched words are shown without their document: {problem}", file=sys.stderr)
+    text = f"lm-eval: matched words are shown without their document: {problem}"
+    print(printable(text), file=sys.stderr)
     return None
 
 

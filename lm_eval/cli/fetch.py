@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
+from lm_eval.printable import printable
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
@@ -85,7 +86,7 @@ def execute(arguments: argparse.Namespace) -> int:
                 state = "written" if copied.new else "already present"
                 print(f"{copied.folder.relative_to(root)}: {rows} ({state})", flush=True)
     for problem in dict.fromkeys(problems):
-        print(f"lm-eval: {' '.join(problem.split())}", file=sys.stderr)
+        print(printable(f"lm-eval: {' '.join(problem.split())}"), file=sys.stderr)
     if problems:
         count = len(dict.fromkeys(problems))
         raise DataError(

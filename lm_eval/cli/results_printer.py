@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from lm_eval.config.run import RunConfig
+from lm_eval.printable import printable
 from lm_eval.redaction import without_secrets
 from lm_eval.results.samples import without_samples
 from lm_eval.results.schema import EvalResults
@@ -35,4 +36,4 @@ class ResultsPrinter(RunObserver):
     def saved(self, run: RunConfig, results: EvalResults, path: Path | None) -> None:
         """Prints the path of the results file to stderr; nothing if `path` is None."""
         if path is not None:
-            print(f"lm-eval: results written to {path}", file=sys.stderr)
+            print(printable(f"lm-eval: results written to {path}"), file=sys.stderr)

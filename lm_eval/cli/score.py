@@ -18,6 +18,7 @@ from lm_eval.cli.options import (
     add_verbosity,
     include_paths,
 )
+from lm_eval.printable import printable
 
 if TYPE_CHECKING:
     from lm_eval.config.run import RunConfig
@@ -112,7 +113,7 @@ def execute(arguments: argparse.Namespace) -> int:
             if len(sources) == 1:
                 raise
             unscored.append(error)
-            print(f"lm-eval: not scored: {error}", file=sys.stderr)
+            print(printable(f"lm-eval: not scored: {error}"), file=sys.stderr)
             continue
         _report(run, results, output, arguments.samples_format or "jsonl")
         incomplete = incomplete or "not_scored" in results.get("scored_from", {})
@@ -179,4 +180,4 @@ def _report(run: RunConfig, results: EvalResults, output: Path | None, samples_f
     print(make_tables(results))
     if output is not None:
         written = save(results, output, model_name(run), samples, samples_format)
-        print(f"lm-eval: results written to {written}", file=sys.stderr)
+        print(printable(f"lm-eval: results written to {written}"), file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from lm_eval.cli.options import (
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
     from lm_eval.api.task import Task
+    from lm_eval.config.run import RunConfig
     from lm_eval.models.tokenizer import Tokenizer
 
 HELP = "show the exact requests that a model gets for a document"
@@ -54,6 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.errors import ConfigError
     from lm_eval.models.tokenizer import Tokenizer
     from lm_eval.preparation import load_tasks
+    from lm_eval.prompts.template import render_limit
     from lm_eval.tasks import TaskManager
 
     given = {k: v for k, v in vars(arguments).items() if k in _RUN_SETTINGS and v is not None}
@@ -68,8 +70,21 @@ def execute(arguments: argparse.Namespace) -> int:
     manager = TaskManager(include_path=run.include_path, metadata=run.metadata)
     with mirror_at(arguments.data_dir):
         tasks = load_tasks(run, manager)["tasks"]
+    with render_limit():
+        return _show(arguments, run, tasks.values(), tokenizer)
+
+
+def _show(
+    arguments: argparse.Namespace,
+    run: RunConfig,
+    tasks: Iterable[Task],
+    tokenizer: Tokenizer | None,
+) -> int:
+    """Prints the requests of one document of each task and returns 0; see `execute`."""
+    from lm_eval.errors import ConfigError
+
     shown = []
-    for task in tasks.values():
+    for task in tasks:
         count = len(task.eval_docs)
         if not 0 <= arguments.doc < count:
             raise ConfigError(

@@ -101,6 +101,7 @@ def _problems_of_tasks(names: list[str], arguments: argparse.Namespace) -> list[
     from lm_eval.data import mirror_at
     from lm_eval.errors import EvalError
     from lm_eval.integrity import problems_in_files, problems_in_task
+    from lm_eval.prompts.template import render_limit
     from lm_eval.tasks import TaskManager
 
     run = RunConfig(
@@ -121,7 +122,7 @@ def _problems_of_tasks(names: list[str], arguments: argparse.Namespace) -> list[
     for name in names:
         attempt(lambda name=name: problems_in_files(name, manager))  # type: ignore[misc]
     if not problems and not arguments.no_build:
-        with mirror_at(arguments.data_dir), code_session(run):
+        with mirror_at(arguments.data_dir), code_session(run), render_limit():
             for name in names:
                 attempt(
                     lambda name=name: [  # type: ignore[misc]

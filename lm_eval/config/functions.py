@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from lm_eval.config.python_files import load_python_file
+from lm_eval.config.source_imports import without_current_folder
 from lm_eval.errors import ConfigError, at, suggestion
 from lm_eval.extras import remedy
 
@@ -22,8 +23,8 @@ class FunctionRef:
     `qualified_name` is what follows `!function`: a module and a name in it, such as
     `utils.process_docs`. The module is given by its path, relative to `folder` and without the
     ending `.py`; its parts are separated by slashes or dots (`../utils`, `sub/utils`, `sub.utils`).
-    Without such a file, a name with dots is that of an importable module. `file` and `line` are
-    where the value is written.
+    Without such a file, a name with dots is that of an importable module, not of the current
+    folder. `file` and `line` are where the value is written.
     """
 
     qualified_name: str
@@ -78,10 +79,9 @@ class FunctionRef:
         """Imports the module, which runs code from the task folder, and returns the object.
 
         `root` is the folder of task files that the YAML file belongs to; see `YamlFile.root`. It
-        must contain the module, unless the path of the module is absolute, and relative imports of
-        the module reach up to it. If the YAML file is not in it, or if it is None, the nearest
-        folder that contains both file and module is used. Raises `ConfigError` if the module cannot
-        be imported or does not define the name.
+        must contain the module, and relative imports of the module reach up to it. If the YAML file
+        is not in it, or if it is None, the nearest folder that contains both file and module is
+        used. Raises `ConfigError` if the module cannot be imported or does not define the name.
         """
         self.check(root)
         module = self._import(root)
@@ -97,7 +97,7 @@ class FunctionRef:
 
         Runs nothing. A missing file is not noticed.
         """
-        if not self.module or self.module.endswith(("/", ".")):
+        if not self.module or not all(map(_is_complete, self._parts())):
             raise ConfigError(
                 f"{self.where}: write it as file.name, where file.py is in the folder of the YAML "
                 "file, or as ../file.name or folder/file.name for a file in another folder."
@@ -105,12 +105,18 @@ class FunctionRef:
         inside = (
             root is None or not self.file.is_relative_to(root) or self.path.is_relative_to(root)
         )
-        if not inside and not self.module.startswith("/"):
+        if not inside:
             raise ConfigError(
                 f"{self.where}: {self.path} is outside {root}, the folder of task files that this "
                 "file belongs to. Move the module into that folder, or use a folder that contains "
                 "both (--include_path)."
             )
+
+    def _parts(self) -> list[str]:
+        """Returns the parts of the module's path: names of folders, and that of the file last."""
+        if "/" in self.module:
+            return self.module.removeprefix("/").split("/")
+        return [self.module.lstrip(".")]
 
     def _import(self, root: Path | None) -> ModuleType:
         """Returns the module in the file `path`, or without such a file the module `module`.
@@ -123,7 +129,8 @@ class FunctionRef:
         try:
             if is_file:
                 return load_python_file(path.resolve(), self._root(root))
-            return importlib.import_module(self.module)
+            with without_current_folder():
+                return importlib.import_module(self.module)
         except ImportError as error:
             if is_file:
                 reason = " ".join(str(error).split())
@@ -153,6 +160,11 @@ class FunctionRef:
         if missing and (self.path.parent / f"{missing}.py").is_file():
             return f"write `from .{missing} import …` for the file {missing}.py beside it"
         return remedy(error)
+
+
+def _is_complete(part: str) -> bool:
+    """Returns whether a part of a path contains no empty name, as `a..b` does."""
+    return part in (".", "..") or "" not in part.lstrip(".").split(".")
 
 
 def common_folder(files: Iterable[Path]) -> Path | None:

@@ -10,6 +10,10 @@ from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
 
+from lm_eval.config.regular_file import read_regular
+from lm_eval.config.source_imports import PACKAGE_PREFIX, install_finder, spec_of
+from lm_eval.errors import ConfigError
+
 #: Imported modules by file, with the file's modification time: an edited file is imported again.
 _loaded: dict[Path, tuple[int, ModuleType]] = {}
 
@@ -33,7 +37,10 @@ def modules_mentioning(names: Iterable[str], folder: Path) -> Iterator[tuple[Pat
     """
     quoted = [f"{quote}{name}{quote}" for name in names for quote in ("'", '"')]
     for path in sorted(folder.glob("*.py")) if quoted else []:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            text = read_regular(path).decode("utf-8", "replace")
+        except ConfigError:
+            continue  # nothing can be imported from it
         if any(name in text for name in quoted):
             yield path, text
 
@@ -41,7 +48,8 @@ def modules_mentioning(names: Iterable[str], folder: Path) -> Iterator[tuple[Pat
 def load_python_file(path: Path, root: Path | None = None) -> ModuleType:
     """Imports a Python file and returns the module.
 
-    If the file has not changed since it was last imported, returns that module and runs nothing.
+    It is compiled from its source; a `__pycache__` in its folder is not used. If the file has not
+    changed since it was last imported, returns that module and runs nothing.
     `root` is the folder up to which its relative imports can reach; by default the file's own
     folder. A file that mentions `code_eval` imports our stand-in for that metric of the `evaluate`
     library, and no program runs meanwhile. Raises whatever its code raises, and `ImportError` if it
@@ -52,7 +60,8 @@ def load_python_file(path: Path, root: Path | None = None) -> ModuleType:
     if known is not None and known[0] == modified:
         return known[1]
     name = _module_name(path, root)
-    spec = importlib.util.spec_from_file_location(name, path)
+    install_finder()
+    spec = spec_of(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
@@ -120,7 +129,7 @@ def _package_of(root: Path) -> str:
 
     The package is created if it does not exist.
     """
-    name = f"lm_eval_tasks_{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
+    name = f"{PACKAGE_PREFIX}{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
     if name not in sys.modules:
         package = ModuleType(name, f"The Python files in {root}.")
         package.__path__ = [str(root)]

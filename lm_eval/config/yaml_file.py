@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,11 +18,16 @@ from lm_eval.config.functions import (
     function_refs,
     resolve_functions,
 )
+from lm_eval.config.regular_file import is_regular, read_regular
+from lm_eval.config.yaml_limits import check_limits, decoded_text
 from lm_eval.errors import ConfigError, at
 
 logger = logging.getLogger(__name__)
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: How many files may include each other in a row.
+_LONGEST_CHAIN = 50
+_MOST_DIGITS = 1000
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def load_yaml_file(path: str | Path, task_root: Path | None = None) -> YamlFile:
     found in, if any. Raises `ConfigError` if a file cannot be read or is not valid, or if files
     include each other.
     """
-    file = _load(Path(path).expanduser().resolve(), including=())
+    file = _load(resolved_path(path), (), {})
     # A link in the folder may lead to a file outside it, which has its Python files beside it.
     if task_root is not None and file.path.is_relative_to(task_root.resolve()):
         return replace(file, task_root=task_root.resolve())
@@ -91,23 +97,44 @@ def load_yaml(
     folder; otherwise they are `FunctionRef`s. With `recursive`, included files are merged;
     otherwise the key `include` is kept. Raises `ConfigError` if a file or function cannot be read.
     """
-    resolved = Path(path).expanduser().resolve()
+    resolved = resolved_path(path)
     file = load_yaml_file(resolved) if recursive else YamlFile(resolved, *parse_yaml(resolved))
     return resolve_functions(file.values, file.root) if resolve_func else copy.deepcopy(file.values)
 
 
-def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
+def resolved_path(path: str | Path) -> Path:
+    """Returns `path` as an absolute path without links; raises `ConfigError` if it is invalid.
+
+    `~` is the user's home folder. A file need not exist there.
+    """
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, `~nobody`, a NUL
+        raise ConfigError(
+            f"{str(path)!r}: not the path of a file ({error}). Correct the path."
+        ) from error
+
+
+def _load(path: Path, including: tuple[Path, ...], loaded: dict[Path, YamlFile]) -> YamlFile:
     """Returns the content of `path`, merged over the files it includes.
 
-    `including` is the chain of files that include it. Raises `ConfigError` if `path` is one of them
-    (a cycle), or if a file is missing or not valid. The key `task_list` of an included file is
-    dropped.
+    `including` is the chain of files that include it. `loaded` holds the files that are already
+    merged; each is read only once, however often it is included. Raises `ConfigError` if `path` is
+    in the chain (a cycle), or if a file is missing or not valid. The key `task_list` of an included
+    file is dropped.
     """
     if path in including:
         chain = " -> ".join(str(p) for p in (*including[including.index(path) :], path))
         raise ConfigError(
             f"{path}: these files include each other in a cycle: {chain}. Remove one `include`."
         )
+    if len(including) > _LONGEST_CHAIN:
+        raise ConfigError(
+            f"{path}: more than {_LONGEST_CHAIN} files include each other in a row, beginning with "
+            f"{including[0]}. Merge some of them."
+        )
+    if path in loaded:
+        return loaded[path]
     own, own_sources = parse_yaml(path)
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
@@ -116,17 +143,29 @@ def _load(path: Path, including: tuple[Path, ...]) -> YamlFile:
     if included is not None and not isinstance(included, dict):
         del own["include"]
         for name in included if isinstance(included, list) else [included]:
-            target = (path.parent / str(name)).resolve()
-            if not target.is_file():
-                raise ConfigError(
-                    f"{own_sources['include']}: include: there is no file {target}. "
-                    "The path must be absolute, or relative to the file that includes it."
-                )
-            part = _load(target, (*including, path))
-            part.values.pop("task_list", None)
-            values |= part.values
+            part = _load(_included_file(path, name, own_sources), (*including, path), loaded)
+            values |= {key: value for key, value in part.values.items() if key != "task_list"}
             sources |= part.sources
-    return YamlFile(path, values | own, sources | own_sources)
+    loaded[path] = file = YamlFile(path, values | own, sources | own_sources)
+    return file
+
+
+def _included_file(path: Path, name: Any, sources: Mapping[str, Source]) -> Path:
+    """Returns the file that `path` includes as `name`; raises `ConfigError` if there is none.
+
+    `sources` are the lines of the keys of `path`.
+    """
+    where = sources.get("include", at(path))
+    try:
+        target = (path.parent / str(name)).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{where}: include: {str(name)!r} is no file name ({error}).") from error
+    if not is_regular(target):
+        raise ConfigError(
+            f"{where}: include: there is no file {target}. "
+            "The path must be absolute, or relative to the file that includes it."
+        )
+    return target
 
 
 def parse_yaml(path: Path) -> tuple[dict[str, Any], dict[str, Source]]:
@@ -163,12 +202,10 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
         return FunctionRef(str(name), path.parent, path, node.start_mark.line + 1)
 
     Loader.add_constructor("!function", function)
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: this file cannot be read ({error.strerror}). Check its path and permissions."
-        ) from error
+    for kind in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", _number)
+    text = decoded_text(path, read_regular(path))
+    check_limits(path, text, _Base)
     try:
         loader = Loader(text)
         try:
@@ -176,12 +213,18 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
             values = loader.construct_document(node) if node is not None else None
         finally:
             loader.dispose()
+    except yaml.reader.ReaderError as error:
+        raise ConfigError(
+            f"{path}: the file is not UTF-8 text, or has a character that YAML forbids "
+            f"({error.reason}). Save it as UTF-8."
+        ) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         line = mark.line + 1 if mark is not None else None
         raise ConfigError(f"{at(path, line)}: not valid YAML: {problem}.") from error
-    except (UnicodeDecodeError, ValueError) as error:
+    # PyYAML does not check the text of a value with an explicit type, such as `!!bool x`.
+    except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
         raise ConfigError(
             f"{path}: a value in this file cannot be read: {error}. Correct it, or put it in "
             "quotes if it is text."
@@ -192,6 +235,18 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
             f"found {'nothing' if values is None else type(values).__name__}."
         )
     return values, _sources(node, path)
+
+
+def _number(loader: Any, node: Any) -> int | float:
+    """Returns the number that a node contains; raises `ValueError` if it has too many digits.
+
+    Python needs quadratic time to read such a number, and refuses to write it.
+    """
+    if len(loader.construct_scalar(node)) > _MOST_DIGITS:
+        raise ValueError(f"a number of more than {_MOST_DIGITS} digits")
+    kind = node.tag.rpartition(":")[2]
+    number: int | float = getattr(loader, f"construct_yaml_{kind}")(node)
+    return number
 
 
 def _sources(node: Any, path: Path) -> dict[str, Source]:

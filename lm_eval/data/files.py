@@ -24,7 +24,7 @@ from lm_eval.errors import DataError, at
 
 #: Values of `dataset_path` that are a file format instead of the name of a dataset.
 FORMATS = (
-    *("json", "jsonl", "csv", "parquet", "text", "arrow", "xml", "pandas", "webdataset"),
+    *("json", "jsonl", "csv", "parquet", "text", "arrow", "xml", "webdataset"),
     *("imagefolder", "audiofolder", "videofolder"),
 )
 #: Formats that have another name in the `datasets` library.

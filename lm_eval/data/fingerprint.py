@@ -41,7 +41,7 @@ def fingerprint(split: Any) -> str:
     It is the same for the same rows in a table and in a list of dictionaries.
     """
     if isinstance(split, TableRows):
-        return hash_table(split.table)
+        return split.row_hash()
     if not isinstance(split, Rows) and hasattr(split, "with_format"):
         return hash_table(split.with_format("arrow")[:])  # `datasets.Dataset`, or part of one
     return hash_values(list(split))

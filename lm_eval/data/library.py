@@ -9,6 +9,17 @@ from typing import Any
 
 from lm_eval.errors import DataError
 
+#: Formats of `datasets` whose files are pickles: reading one can run any code.
+PICKLED = ("pandas", "pickle")
+
+
+def pickle_error(path: str) -> DataError:
+    """Returns the error about a `dataset_path` that is a format of pickles."""
+    return DataError(
+        f"dataset_path {path!r}: pickle files are not read, because reading one can run any code. "
+        "Convert the file to Parquet or JSON Lines, and set dataset_path to parquet or json."
+    )
+
 
 def load_dataset(path: str, name: str | None, kwargs: Mapping[str, Any]) -> Mapping[Any, Any]:
     """Returns all splits of a dataset by name, loaded with `datasets.load_dataset`.

@@ -11,7 +11,13 @@ from typing import Any
 
 from lm_eval.data import hub
 from lm_eval.data.files import FORMATS, load_files, locate, remote_file, searched_folders
-from lm_eval.data.library import explain, load_dataset, load_from_disk
+from lm_eval.data.library import (
+    PICKLED,
+    explain,
+    load_dataset,
+    load_from_disk,
+    pickle_error,
+)
 from lm_eval.data.mirror import current_mirror, is_hub_name
 from lm_eval.data.splits import Origin, Splits
 from lm_eval.errors import DataError
@@ -92,6 +98,8 @@ def load_splits(
 def _load(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | None) -> Splits:
     if path in FORMATS:
         return _load_files(path, name, kwargs, folder)
+    if path in PICKLED:
+        raise pickle_error(path)
     if path.endswith(".py"):
         raise DataError(f"the dataset {path} cannot be loaded: {explain(_script_error())}")
     mirror = current_mirror() if is_hub_name(path) else None

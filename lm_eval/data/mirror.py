@@ -4,7 +4,7 @@ The files are `<org>/<name>/<config>/<split>.parquet`. The config of a dataset w
 `default`. If a task selects files of a dataset (`data_files`, `data_dir`), the folder of the config
 is `<config>@<hash of the selection>`. A split may consist of several files, named as on the hub
 (`train-00000-of-00002.parquet`). An optional `source.json` in the same folder contains the
-revision.
+revision, and the number and hash of the rows of each split, which are checked.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lm_eval.data.fingerprint import fingerprint
 from lm_eval.data.parquet import read_parquet
 from lm_eval.data.splits import Origin, Splits
 from lm_eval.errors import DataError, suggestion
@@ -29,7 +30,7 @@ from lm_eval.errors import DataError, suggestion
 VARIABLE = "LMEVAL_DATA_DIR"
 SOURCE_FILE = "source.json"
 LAYOUT = "<org>/<name>/<config>/<split>.parquet"
-_PART = re.compile(r"(.+)-\d{5}-of-\d{5}")
+_PART = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})")
 _HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*(/[\w.-]*\w[\w.-]*)?")
 #: Arguments of `load_dataset` that select files of a dataset.
 _FILE_ARGUMENTS = ("data_dir", "data_files")
@@ -140,8 +141,13 @@ class Mirror:
                 "dataset again."
             )
         shown = dataset_folder.relative_to(self.root).as_posix()
-        origin = Origin("mirror", shown, name, _revision(config, kwargs.get("revision")))
-        readers = {split: partial(read_parquet, parts) for split, parts in files.items()}
+        source = read_source(config)
+        origin = Origin("mirror", shown, name, _revision(config, source, kwargs.get("revision")))
+        recorded = _recorded_splits(config, source)
+        readers = {
+            split: partial(_read_split, split, parts, recorded.get(split))
+            for split, parts in files.items()
+        }
         return Splits(origin, readers)
 
     def has(
@@ -210,7 +216,7 @@ def split_files(config: Path) -> dict[str, list[Path]]:
     """Returns the Parquet files of each split in the folder of a config, sorted by name.
 
     The file `train-00000-of-00002.parquet` belongs to the split `train`. Empty if there are none.
-    Raises `DataError` if the folder cannot be read.
+    Raises `DataError` if the folder cannot be read, or if a file of a split is missing.
     """
     found: dict[str, list[Path]] = {}
     try:
@@ -222,7 +228,9 @@ def split_files(config: Path) -> dict[str, list[Path]]:
         ) from error
     for file in files:
         part = _PART.fullmatch(file.stem)
-        found.setdefault(part[1] if part else file.stem, []).append(file)
+        found.setdefault(part["split"] if part else file.stem, []).append(file)
+    for split, parts in found.items():
+        _check_parts(split, parts)
     return found
 
 
@@ -234,13 +242,76 @@ def _configs(dataset_folder: Path) -> list[str]:
     return sorted({file.parent.name for file in dataset_folder.glob("*/*.parquet")})
 
 
-def _revision(config: Path, pinned: Any) -> str | None:
-    """Returns the revision in the `source.json` of a config's folder; None if unknown.
+def _check_parts(split: str, files: list[Path]) -> None:
+    """Raises `DataError` unless the files of a split are one file, or all of its numbered parts."""
+    parts = [_PART.fullmatch(file.stem) for file in files]
+    if parts == [None]:
+        return
+    if None in parts or len({part["count"] for part in parts if part}) > 1:
+        names = ", ".join(file.name for file in files)
+        raise DataError(
+            f"{files[0].parent}: the files of the split {split!r} do not belong together "
+            f"({names}). Remove the files of an older copy, or fetch the dataset again."
+        )
+    count = int(parts[0]["count"]) if parts[0] else 0
+    present = {int(part["number"]) for part in parts if part}
+    missing = [number for number in range(count) if number not in present]
+    if missing or len(present) != count:
+        raise DataError(
+            f"{files[0].parent}: the split {split!r} has {len(present)} of {count} files; "
+            f"{split}-{(missing or [0])[0]:05}-of-{count:05}.parquet is missing. Copy or fetch the "
+            "dataset again."
+        )
+
+
+def _recorded_splits(config: Path, source: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the number and hash of the rows of each split that `source.json` records, by name.
+
+    Empty if there is no such file, or if it records none. Raises `DataError` if it is damaged, or
+    if the file of a recorded split is missing.
+    """
+    recorded = (source or {}).get("splits")
+    if recorded is None:
+        return {}
+    if not isinstance(recorded, dict) or not all(isinstance(r, dict) for r in recorded.values()):
+        raise DataError(
+            f"{config / SOURCE_FILE}: `splits` must be an object with `rows` and `fingerprint` of "
+            "each split. Fetch the dataset again."
+        )
+    missing = [split for split in recorded if split not in split_files(config)]
+    if missing:
+        raise DataError(
+            f"{config}: the file {missing[0]}.parquet is missing, which {SOURCE_FILE} lists. Copy "
+            "or fetch the dataset again."
+        )
+    return recorded
+
+
+def _read_split(split: str, files: list[Path], recorded: Mapping[str, Any] | None) -> Any:
+    """Returns the rows of a split; `recorded` is its entry in `source.json`, or None.
+
+    Raises `DataError` if a file is damaged, or if the rows are not those that were recorded.
+    """
+    rows = read_parquet(files)
+    known = {key: (recorded or {}).get(key) for key in ("rows", "fingerprint")}
+    if known["rows"] is not None and known["rows"] != len(rows):
+        found = f"{len(rows)} rows instead of {known['rows']}"
+    elif known["fingerprint"] is not None and known["fingerprint"] != fingerprint(rows):
+        found = "other rows"
+    else:
+        return rows
+    raise DataError(
+        f"{files[0]}: the split {split!r} has {found}, compared with {SOURCE_FILE} beside it: the "
+        "file was changed or damaged. Copy or fetch the dataset again (`lm-eval fetch --force`)."
+    )
+
+
+def _revision(config: Path, source: Mapping[str, Any] | None, pinned: Any) -> str | None:
+    """Returns the revision in `source`, the `source.json` of a config's folder; None if unknown.
 
     `pinned` is the revision that the task requires, or None. Raises `DataError` if the mirror has
     another one. Without a `source.json`, it is not checked.
     """
-    source = read_source(config)
     if source is None:
         return None
     revision, fetched_as = source.get("revision"), source.get("pinned")

@@ -98,10 +98,17 @@ class TableRows(_DatasetLike):
         self.table = table
         self.dataset = dataset
         self.column_names = list(table.column_names)
+        self._row_hash: str | None = None
+
+    def row_hash(self) -> str:
+        """Returns a SHA-256 hash of the rows; it is computed on the first call."""
+        if self._row_hash is None:
+            self._row_hash = hash_table(self.table)
+        return self._row_hash
 
     def build_dataset(self) -> Any:
         """Returns a new `datasets.Dataset` with the rows of the table, in memory."""
-        return to_dataset(self.table)
+        return to_dataset(self.table, self.row_hash())
 
     @overload
     def __getitem__(self, index: int) -> Doc: ...
@@ -129,15 +136,17 @@ class TableRows(_DatasetLike):
             yield from batch.to_pylist()
 
 
-def to_dataset(table: Any) -> Any:
+def to_dataset(table: Any, row_hash: str | None = None) -> Any:
     """Returns an Arrow table as a `datasets.Dataset` in memory.
 
-    Its fingerprint is the first 16 digits of the hash of its rows (`hash_table`).
+    Its fingerprint is the first 16 digits of the hash of its rows (`hash_table`), which is computed
+    unless it is given.
     """
     import datasets
     from datasets.table import InMemoryTable
 
-    return datasets.Dataset(InMemoryTable(table), fingerprint=hash_table(table)[:16])
+    row_hash = row_hash or hash_table(table)
+    return datasets.Dataset(InMemoryTable(table), fingerprint=row_hash[:16])
 
 
 def as_dataset(split: Any) -> Any:

@@ -17,6 +17,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from lm_eval.printable import printable_line
+
 REDRAW_INTERVAL = 0.5
 """Seconds between two redraws of the line."""
 STAGE_DELAY = 1.0
@@ -71,7 +73,7 @@ class Line:
             tokens: returns the number of tokens generated so far. If given, the bar shows tokens
                 per second instead of units per second, once the number has increased.
         """
-        self._desc, self._total, self._unit = desc, total, unit
+        self._desc, self._total, self._unit = printable_line(desc), total, unit
         self._tokens, self._tokens_before = tokens, 0 if tokens is None else tokens()
         self._started = time.monotonic()
         self._done = 0

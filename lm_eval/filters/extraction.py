@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from lm_eval import regexes
 from lm_eval.api.filter import Filter, NotFound
 from lm_eval.api.registry import register_filter
 from lm_eval.errors import ConfigError, DataError
@@ -73,7 +74,7 @@ class RegexFilter(Filter):
         empty, `default`, without surrounding spaces if it is a string. Returns `default` unchanged
         if there is no such match, or if `answer` is not a string.
         """
-        matches = regex.findall(answer) if isinstance(answer, str) else []
+        matches = regexes.findall(regex, answer) if isinstance(answer, str) else []
         try:
             found = matches[self.group_select]
         except IndexError:
@@ -191,7 +192,7 @@ class MultiChoiceRegexFilter(RegexFilter):
         """
         clean: str = text if isinstance(text, str) else ""
         for pattern in self._ignored:
-            clean = pattern.sub("", clean)
+            clean = regexes.sub(pattern, "", clean)
         if self.ignore_case:
             clean = clean.lower()
         return clean.translate(_punctuation_table()) if self.ignore_punctuation else clean

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from lm_eval import regexes
 from lm_eval.api.registry import register_likelihood_metric, register_metric
 
 # Aggregations and reductions are looked up by name below, so they must be registered first.
@@ -154,7 +155,7 @@ exact_match_hf_evaluate = exact_match  # The name of this function in the publis
 def _remover(pattern: str) -> Callable[[str], str]:
     """Returns a function that removes all matches of a regular expression from a string."""
     compiled = re.compile(pattern)
-    return lambda text: compiled.sub("", text)
+    return lambda text: regexes.sub(compiled, "", text)
 
 
 @register_likelihood_metric(metric="exact_match", output_type="multiple_choice")

@@ -269,9 +269,10 @@ def _children_first(groups: Iterable[Group]) -> list[Group]:
     ordered: dict[str, Group] = {}
 
     def visit(group: Group) -> None:
-        for child in group.get_all_groups(recursive=False):
-            visit(child)
-        ordered.setdefault(group.name, group)
+        if group.name not in ordered:
+            for child in group.get_all_groups(recursive=False):
+                visit(child)
+            ordered.setdefault(group.name, group)
 
     for group in groups:
         visit(group)

@@ -16,6 +16,8 @@ _ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr"} | {
     *(_NO_ANSWER, _CUT_OFF, _TRUNCATED, _MISSING)
 }
 _ARROWS = {True: "↑", False: "↓"}
+#: How many times as long as the number of tasks and groups a table may get.
+_MOST_REPEATED = 20
 _NOT_METRICS = {"name", "alias", "sample_len", "sample_count", "dropped", "difference"}
 
 #: The metric of a task that is not scored (`--predict_only`). Its value is a placeholder.
@@ -288,16 +290,20 @@ def _hierarchy(
 ) -> list[tuple[str, int]]:
     """Returns `(name, depth)` for every row, with each group followed by its children.
 
-    A task that belongs to several groups appears below each of them. Depth 0 is the top level; rows
-    that belong to no group come last, with depth 0.
+    A task that belongs to several groups appears below each of them, unless the table would get
+    many times as long: then a group that was listed before is listed without its tasks. Depth 0 is
+    the top level; rows that belong to no group come last, with depth 0.
     """
+    most = _MOST_REPEATED * len(rows)
     seen: set[str] = set()
     ordered: list[tuple[str, int]] = []
 
     def visit(name: str, above: tuple[str, ...]) -> None:
-        seen.add(name)
         if name in rows:
             ordered.append((name, len(above)))
+        if name in seen and len(ordered) > most:
+            return
+        seen.add(name)
         for child in sorted({*group_subtasks.get(name, ())} - {name, *above}):
             visit(child, (*above, name))
 

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
@@ -39,13 +40,14 @@ from lm_eval.prompts.promptsource import fan_out
 from lm_eval.tasks import import_shims
 from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.group_file import (
+    DEEPEST_GROUP,
     ELSEWHERE,
     GROUP_FIELDS,
     MEMBER_SEPARATOR,
     GroupFile,
     prepare_pack,
 )
-from lm_eval.tasks.index import Entry, Index, Kind, file_of, kind_of
+from lm_eval.tasks.index import INLINE, Entry, Index, Kind, file_of, kind_of
 from lm_eval.tasks.recorded import RecordedTask, UnloadedTask
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ Overrides = Mapping[str, Any]
 
 #: Keys of a task file that only the index uses; they are not part of a task's configuration.
 _INDEX_KEYS = ("tag", "group", "task_list")
+#: How many groups may be built together.
+_MOST_GROUPS = 10_000
 #: Separates a task's name from a prompt format, as in `arc_easy@mcqa`.
 FORMAT_SEPARATOR = "@"
 
@@ -77,7 +81,10 @@ class Builder:
     documents: Callable[[str], Sequence[Any] | None] | None = None
     #: The tasks built so far, with the overrides of each, by the path of the task file.
     _built_tasks: dict[str, list[tuple[Overrides, Task]]] = field(default_factory=dict)
+    #: The groups built so far, with the overrides of each, by the path of the group file.
+    _built_groups: dict[str, list[tuple[Overrides, Group]]] = field(default_factory=dict)
     _used_names: set[str] = field(default_factory=set)
+    _group_count: int = 0
 
     # -- by name ------------------------------------------------------------------------------
 
@@ -166,7 +173,7 @@ class Builder:
             members = (self.index[name] for name in sorted(entry.tags))
             return [built for member in members for built in self.build(member, overrides, group)]
         if entry.kind is Kind.GROUP:
-            return [self._make_group(GroupFile.load(entry), overrides)]
+            return [self._shared_group(entry, (), overrides)]
         prompts = self._prompts(entry, overrides)
         if len(prompts) > 1:
             return [self._prompt_group(entry, overrides, prompts)]
@@ -183,7 +190,8 @@ class Builder:
         """
         file = file_of(entry)
         try:
-            return fan_out({**file.values, **overrides}, file.path.parent if entry.path else None)
+            folder = Path(entry.source).parent if entry.source else None
+            return fan_out({**file.values, **overrides}, folder)
         except EvalError as error:
             raise with_location(error, file.where("use_prompt") if entry.path else None) from error
 
@@ -247,8 +255,8 @@ class Builder:
             task_class = values.pop("class", None)
             if task_class is not None:
                 return _python_task(task_class, values)
-            if entry.path:
-                names, folder = _unregistered_names(values), file.path.parent
+            if entry.source:
+                names, folder = _unregistered_names(values), Path(entry.source).parent
                 run_modules_that_register(names, folder, file.root)
             config = known_fields(values, file)
             if self.documents is not None:
@@ -294,19 +302,40 @@ class Builder:
     def _with_metadata(self, given: Any, entry: Entry) -> dict[str, Any]:
         """Returns the metadata `given` in a task file, overridden by that of the run.
 
-        `config_source` is set to the path of the file, or "inline". Metadata that is not a mapping
-        is stored under the key `_metadata`; None counts as empty.
+        `config_source` is set to the file in which the task is written, or "inline". Metadata that
+        is not a mapping is stored under the key `_metadata`; None counts as empty.
         """
         own = given if isinstance(given, dict) else {} if given is None else {"_metadata": given}
-        return {**own, **self.metadata, "config_source": entry.path or "inline"}
+        return {**own, **self.metadata, "config_source": entry.source or "inline"}
 
     # -- groups -------------------------------------------------------------------------------
+
+    def _shared_group(self, entry: Entry, chain: tuple[str, ...], overrides: Overrides) -> Group:
+        """Returns the group of an index entry, built only once per group file and overrides.
+
+        So a group that is a member of many others is not built again for each path that leads to
+        it. `chain` holds the names of the groups that contain it, the outermost first.
+        """
+        built = self._built_groups.setdefault(entry.path, []) if entry.path else []
+        for others, group in built:
+            if others == overrides:
+                return group
+        made = self._make_group(GroupFile.load(entry, chain), overrides)
+        built.append((overrides, made))
+        return made
 
     def _make_group(self, file: GroupFile, overrides: Overrides) -> Group:
         """Returns a group with all its members; `overrides` win over the group's defaults.
 
-        Raises `ConfigError` if a field of the group is invalid or the group has no members.
+        Raises `ConfigError` if a field of the group is invalid, if the group has no members, or if
+        groups are nested too deeply or too often.
         """
+        self._group_count += 1
+        if len(file.chain) > DEEPEST_GROUP or self._group_count > _MOST_GROUPS:
+            raise ConfigError(
+                f"{file.path}: group {file.name!r}: groups are nested more than {DEEPEST_GROUP} "
+                f"levels deep, or {_MOST_GROUPS} times in all. List the tasks directly."
+            )
         try:
             own = {k: v for k, v in file.values.items() if k in GROUP_FIELDS}
             config = GroupConfig(**{**own, "group": file.name})
@@ -358,7 +387,9 @@ class Builder:
                 f"group or tag of that name.{suggestion(name, self.index)} {ELSEWHERE}"
             )
         inline = {**overrides, **own, "task": f"{file.name}{MEMBER_SEPARATOR}{name}"}
-        entry = Entry(inline["task"], kind_of(inline) or Kind.TASK, None, inline=inline)
+        source = None if file.path == INLINE else str(file.path)
+        kind = kind_of(inline) or Kind.TASK
+        entry = Entry(inline["task"], kind, None, inline=inline, written_in=source)
         try:
             return self.build(entry)
         except EvalError as error:
@@ -383,7 +414,7 @@ class Builder:
     ) -> list[TaskOrGroup]:
         """Builds `entry`, a task, group or tag of the index, as a member of the group `file`."""
         if entry.kind is Kind.GROUP:
-            return [self._make_group(GroupFile.load(entry, file.chain), overrides)]
+            return [self._shared_group(entry, file.chain, overrides)]
         return self.build(entry, overrides, file.name)
 
 

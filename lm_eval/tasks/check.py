@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from jinja2 import TemplateSyntaxError
 
 from lm_eval.api.registry import (
     DEFAULT_METRIC_REGISTRY,
@@ -24,6 +22,7 @@ from lm_eval.config.functions import FunctionRef, function_refs
 from lm_eval.config.generation import find_misspelled
 from lm_eval.config.group import AggMetricConfig, GroupConfig
 from lm_eval.config.python_files import modules_mentioning
+from lm_eval.config.regular_file import read_regular
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile
@@ -32,12 +31,17 @@ from lm_eval.filters import file_arguments
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
 from lm_eval.prompts.formats import declared_formats
-from lm_eval.prompts.template import env
-from lm_eval.tasks.group_file import ELSEWHERE
+from lm_eval.prompts.template import syntax_error
+from lm_eval.tasks.group_file import DEEPEST_GROUP, ELSEWHERE, GROUP_FIELDS
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
 
 #: Keys that a task file may have in addition to the fields of `TaskConfig`.
 _OTHER_KEYS = ("tag", "class", "include", "task_list", "group")
+#: Settings of a group that change which metrics its tasks report.
+_DETERMINE_METRICS = ("metric_list", "output_type", "process_results", "formats", "filter_list")
+#: Published groups, and the metric that they aggregate although none of their tasks reports it.
+#: They stay as they are, so that their tables stay the published ones.
+_AS_PUBLISHED = {("mmlu_flan_cot_zeroshot", "acc"), ("mmlu_flan_n_shot_generative", "acc")}
 _TEMPLATES = (
     *("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix"),
     "doc_to_decontamination_query",
@@ -63,8 +67,8 @@ class _Checker:
         self.index = index
         self.problems: list[str] = []
         self._seen: set[str] = set()
-        #: Entries whose metrics are being looked up; stops the recursion if groups form a cycle.
-        self._visiting: set[str] = set()
+        #: The tasks below each group that was visited, with their metrics; see `_metrics_below`.
+        self._below: dict[str, dict[str, set[str] | None]] = {}
 
     def check(self, entry: Entry, chain: tuple[str, ...]) -> None:
         """Adds to `problems` those of a task, a group with all its members, or all tasks of a tag.
@@ -79,6 +83,13 @@ class _Checker:
         if entry.name in self._seen:
             return
         self._seen.add(entry.name)
+        if len(chain) > DEEPEST_GROUP:
+            self._report(
+                str(entry.path),
+                f"groups are nested more than {DEEPEST_GROUP} levels deep. List the tasks "
+                "directly.",
+            )
+            return
         self.problems += [
             f"{path}: the name {entry.name!r} is already used by {entry.path}; choose another name."
             for path in entry.duplicates
@@ -169,10 +180,9 @@ class _Checker:
 
     def _check_template(self, where: str, key: str, source: Any) -> None:
         if isinstance(source, str):
-            try:
-                env.parse(source)
-            except TemplateSyntaxError as error:
-                self._report(where, f"{key}, line {error.lineno} of the template: {error.message}.")
+            problem = syntax_error(source)
+            if problem is not None:
+                self._report(where, f"{key}, {problem.rstrip('.')}.")
 
     def _check_fewshot(self, file: YamlFile, given: Any) -> None:
         if not isinstance(given, Mapping):
@@ -273,14 +283,21 @@ class _Checker:
     # -- groups -------------------------------------------------------------------------------
 
     def _check_group(
-        self, name: str, file: YamlFile, values: Mapping[str, Any], chain: tuple[str, ...]
+        self,
+        name: str,
+        file: YamlFile,
+        values: Mapping[str, Any],
+        chain: tuple[str, ...],
+        inherited: Mapping[str, Any] | None = None,
     ) -> None:
         """Reports the problems of a group and of all its members.
 
         `values` are the group's keys, `file` is the file that contains them: its own, or that of
         the group in which it is written inline. `chain` holds the names of the groups that lead to
-        it, itself last.
+        it, itself last. `inherited` are the settings of its tasks that these groups make.
         """
+        own = {k: v for k, v in values.items() if k not in GROUP_FIELDS}
+        settings = {**own, **(inherited or {})}
         known = field_types(GroupConfig)
         top = len(chain) == 1 or file.values is values
         for key, value in values.items():
@@ -294,17 +311,24 @@ class _Checker:
             self._check_generation(file.where("generation_kwargs"), values.get("generation_kwargs"))
         for number, member in enumerate(_items(values.get("task"))):
             where = file.where(f"task[{number}]") if top else file.where("task")
-            self._check_member(name, file, where, member, chain)
-        self._check_aggregates(name, file, values)
+            self._check_member(name, file, where, member, chain, settings)
+        self._check_aggregates(name, file, values, settings)
 
     def _check_member(
-        self, group: str, file: YamlFile, where: str, member: Any, chain: tuple[str, ...]
+        self,
+        group: str,
+        file: YamlFile,
+        where: str,
+        member: Any,
+        chain: tuple[str, ...],
+        settings: Mapping[str, Any],
     ) -> None:
         """Reports the problems of an entry of a group's member list, and of what it names.
 
         An entry is a problem itself if it is malformed, names nothing in the index, or contains the
         group. `group` is the name of the group, `where` the `file:line` of the entry, and `chain`
-        holds the names of the groups that lead to it, `group` last.
+        holds the names of the groups that lead to it, `group` last. `settings` are those that the
+        groups make for their tasks.
         """
         spec = {"task": member} if isinstance(member, str) else member
         if not isinstance(spec, Mapping) or not ("task" in spec or "group" in spec):
@@ -328,17 +352,20 @@ class _Checker:
             )
         elif "group" in spec and "task" in spec:
             inner = f"{group}::{name}"
-            self._check_group(inner, file, spec, (*chain, inner))
+            self._check_group(inner, file, spec, (*chain, inner), settings)
         elif name in self.index:
             self.check(self.index[name], chain)
         elif set(spec) <= {"task", "group"} and "::" not in name:
             close = suggestion(name, self.index)
             self._report(where, f"there is no task, group or tag {name!r}.{close} {ELSEWHERE}")
 
-    def _check_aggregates(self, group: str, file: YamlFile, values: Mapping[str, Any]) -> None:
+    def _check_aggregates(
+        self, group: str, file: YamlFile, values: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> None:
         """Reports problems of a group's `aggregate_metric_list`; `values` are the group's keys.
 
         These are malformed entries, unknown keys, and metrics that no task of the group reports.
+        `settings` are those that the group makes for its tasks.
         """
         wanted = values.get("aggregate_metric_list")
         for number, item in enumerate([wanted] if isinstance(wanted, Mapping) else _items(wanted)):
@@ -355,15 +382,18 @@ class _Checker:
                         where,
                         f"aggregate_metric_list: unknown key {key!r}.{suggestion(str(key), known)}",
                     )
-            self._check_reported(where, group, _metric_name(item["metric"]), values.get("task"))
+            if not any(key in settings for key in _DETERMINE_METRICS):
+                self._check_reported(where, group, _metric_name(item["metric"]), values.get("task"))
 
     def _check_reported(self, where: str, group: str, metric: str, members: Any) -> None:
         """Reports `metric`, which a group aggregates, if none of the tasks below the group has it.
 
-        Does nothing if the metrics of one of these tasks cannot be known without running code.
-        `members` is the group's member list.
+        Does nothing if the metrics of one of these tasks cannot be known without running code, and
+        for published groups that are kept as they are. `members` is the group's member list.
         """
-        below = [found for _, found in self._metrics_below(members)]
+        if (group.partition("::")[0], metric) in _AS_PUBLISHED:
+            return
+        below = list(self._metrics_below(members).values())
         known = [found for found in below if found]
         if known and len(known) == len(below) and not any(metric in found for found in known):
             reported = ", ".join(sorted(set().union(*known)))
@@ -373,48 +403,50 @@ class _Checker:
                 f"reports. They report: {reported}.",
             )
 
-    def _metrics_below(self, members: Any) -> Iterator[tuple[str, set[str] | None]]:
-        """Yields the name and the reported metrics of every task below a list of members.
+    def _metrics_below(self, members: Any) -> dict[str, set[str] | None]:
+        """Returns the reported metrics of every task below a list of members, by task name.
 
-        The metrics are None where the task's code or prompt format determines them. Unknown names,
-        Python tasks and unreadable files are skipped.
+        They are None where the task's code or prompt format determines them. Unknown names, Python
+        tasks and unreadable files are left out.
         """
+        below: dict[str, set[str] | None] = {}
         for member in _items(members):
             spec = {"task": member} if isinstance(member, str) else member
             if not isinstance(spec, Mapping):
                 continue
             if "group" in spec and "task" in spec:
-                yield from self._metrics_below(spec["task"])
+                below |= self._metrics_below(spec["task"])
                 continue
             name = str(spec.get("group", spec.get("task")))
-            yield from self._metrics_of_entry(self.index.get(name), spec)
+            below |= self._metrics_of_entry(self.index.get(name), spec)
+        return below
 
     def _metrics_of_entry(
         self, entry: Entry | None, overrides: Mapping[str, Any]
-    ) -> Iterator[tuple[str, set[str] | None]]:
-        """Yields the name and the reported metrics of every task that `entry` leads to.
+    ) -> dict[str, set[str] | None]:
+        """Returns the reported metrics of every task that `entry` leads to, by task name.
 
         `overrides` replace keys of a task file, also of the tasks of a tag, but not of those of a
-        group. Yields nothing if `entry` is None. Python tasks and unreadable files are skipped.
+        group. Empty if `entry` is None. Python tasks and unreadable files are left out.
         """
-        if entry is None or entry.kind is Kind.PY_TASK or entry.name in self._visiting:
-            return
-        self._visiting.add(entry.name)
+        if entry is None or entry.kind is Kind.PY_TASK:
+            return {}
+        if entry.kind is Kind.TAG:
+            below: dict[str, set[str] | None] = {}
+            for name in sorted(entry.tags):
+                below |= self._metrics_of_entry(self.index[name], overrides)
+            return below
+        if entry.kind is Kind.GROUP and entry.name in self._below:
+            return self._below[entry.name]
         try:
-            if entry.kind is Kind.TAG:
-                for name in sorted(entry.tags):
-                    yield from self._metrics_of_entry(self.index[name], overrides)
-                return
-            try:
-                file = file_of(entry)
-            except ConfigError:
-                return
-            if entry.kind is Kind.GROUP:
-                yield from self._metrics_below(file.values.get("task"))
-            else:
-                yield entry.name, _reported_metrics({**file.values, **overrides})
-        finally:
-            self._visiting.discard(entry.name)
+            file = file_of(entry)
+        except ConfigError:
+            return {}
+        if entry.kind is Kind.TASK:
+            return {entry.name: _reported_metrics({**file.values, **overrides})}
+        self._below[entry.name] = {}  # what a group in a cycle sees of itself
+        self._below[entry.name] = self._metrics_below(file.values.get("task"))
+        return self._below[entry.name]
 
 
 def _reported_metrics(values: Mapping[str, Any]) -> set[str] | None:
@@ -463,9 +495,9 @@ def _defined_names(path: Path) -> set[str] | None:
     `globals()` or `__getattr__`).
     """
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
         tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError):
+    except (ConfigError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if b"globals()" in text or b"__getattr__" in text:
         return None

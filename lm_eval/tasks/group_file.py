@@ -17,6 +17,8 @@ from lm_eval.tasks.index import Entry, Index, Kind, file_of, make_importable
 GROUP_FIELDS = {f.name for f in fields(GroupConfig)}
 #: Separates a group's name from its member's, as in `mmlu::mmlu_anatomy`.
 MEMBER_SEPARATOR = "::"
+#: How deep groups may be nested.
+DEEPEST_GROUP = 50
 #: What to do about a member that is not found.
 ELSEWHERE = "If it is in another folder, add that folder with its own --include_path."
 

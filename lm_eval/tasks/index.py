@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.config.functions import FunctionRef
+from lm_eval.config.source_imports import install_finder
 from lm_eval.config.yaml_file import YamlFile, load_yaml_file
 from lm_eval.errors import ConfigError
 from lm_eval.tasks import index_store
@@ -22,6 +23,14 @@ from lm_eval.tasks.scan import Scan, scan_file
 logger = logging.getLogger(__name__)
 
 _IGNORED_FOLDERS = {"__pycache__", ".ipynb_checkpoints"}
+#: How many files may include each other in a row; `load_yaml_file` allows fewer.
+_DEEPEST_INCLUDE = 100
+#: How many unreadable files of a folder get a warning of their own.
+_MOST_WARNINGS = 10
+
+
+#: Stands for the file of a task or group that is given as a dictionary.
+INLINE = Path("inline")
 
 
 class Kind(Enum):
@@ -42,6 +51,7 @@ class Entry:
     names of its tasks. `duplicates` are other files below the same root folder that define
     the same name; they are ignored. `output_type` is None if the file does not set it. `root` is
     the folder of task files in which the entry was found; None if its file was named directly.
+    `written_in` is the group file that contains a task as an inline dictionary.
     """
 
     name: str
@@ -52,6 +62,12 @@ class Entry:
     duplicates: list[str] = field(default_factory=list)
     output_type: str | None = None
     root: Path | None = None
+    written_in: str | None = None
+
+    @property
+    def source(self) -> str | None:
+        """The file in which a task or group is written; None for a dictionary of a program."""
+        return self.path or self.written_in
 
     @property
     def yaml_path(self) -> Path | None:
@@ -81,7 +97,7 @@ def file_of(entry: Entry) -> YamlFile:
     """
     if entry.path is not None:
         return load_yaml_file(entry.path, entry.root)
-    return YamlFile(Path("inline"), dict(entry.inline or {}), {})
+    return YamlFile(INLINE, dict(entry.inline or {}), {})
 
 
 def _with_text(value: Any) -> Any:
@@ -128,6 +144,7 @@ def make_importable(folder: Path, last: bool = False) -> None:
     ones do. A Python file directly in `folder` never replaces a module of `lm_eval.tasks`: one of
     the same name is imported first.
     """
+    install_finder()
     search = sys.modules[str(__package__)].__path__
     if str(folder) not in search:
         own = {file.stem for file in Path(__file__).parent.glob("[!_]*.py")}
@@ -182,15 +199,21 @@ def _index_folder(root: Path) -> Index:
 
 
 def _warn_unreadable(paths: list[str]) -> None:
-    """Logs a warning for each file that is not valid YAML.
+    """Logs a warning for each file that is not valid YAML, or one for all if there are many.
 
     This cannot wait until the task is used, because the file's task name is not known.
     """
-    for path in paths:
+    for path in paths[:_MOST_WARNINGS]:
         logger.warning(
             "%s cannot be read as YAML and is ignored; `lm-eval validate %s` shows the error.",
             path,
             path,
+        )
+    if len(paths) > _MOST_WARNINGS:
+        logger.warning(
+            "%d more files cannot be read as YAML and are ignored, such as %s.",
+            len(paths) - _MOST_WARNINGS,
+            paths[_MOST_WARNINGS],
         )
 
 
@@ -257,21 +280,23 @@ class _Scans:
             self.found[path] = stored[1] if stored is not None and known else scan_file(path)
         return self.found[path] or Scan()
 
-    def merged(self, path: str, including: tuple[str, ...] = ()) -> Scan:
+    def merged(self, path: str, depth: int = 0) -> Scan:
         """Returns the keys of a file, merged over those of the files it includes.
 
-        Of several included files, the last wins. `including` are the files that lead to this one;
-        in a cycle, a file's own keys are returned.
+        Of several included files, the last wins. Each file is visited once. `depth` is the number
+        of files that lead to this one. Where files include each other in a cycle, or in too long a
+        row, some keys may be missing; the file cannot be loaded then anyway.
         """
         if path in self._merged:
             return self._merged[path]
         own = self._own(path)
-        if not own.includes or path in including:
+        self._merged[path] = own  # what a file that is included by this one sees of it
+        if not own.includes or depth > _DEEPEST_INCLUDE:
             return own
         merged = Scan()
         for name in own.includes:
             target = os.path.normpath(os.path.join(os.path.dirname(path), name))
-            merged = _merge(self.merged(target, (*including, path)), merged)
+            merged = _merge(self.merged(target, depth + 1), merged)
         self._merged[path] = merged = _merge(own, merged)
         return merged
 
@@ -296,7 +321,7 @@ def _state(path: str) -> State:
     """Returns a file's modification time (ns) and size, or zeros if there is no file."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL character in the name
         return (0, 0)
     return (status.st_mtime_ns, status.st_size)
 
@@ -305,22 +330,42 @@ def _yaml_files(root: str) -> dict[str, State]:
     """Returns every `.yaml` file below a folder, by path, with its modification time (ns) and size.
 
     Links to folders are followed, but only once per target. `__pycache__` and `.ipynb_checkpoints`
-    are skipped.
+    are skipped. A folder that cannot be read is skipped with a warning.
     """
     found: dict[str, State] = {}
     waiting, seen = [root], set()
     while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.name.endswith(".yaml"):
-                    if entry.is_file():
-                        status = entry.stat()
-                        found[entry.path] = (status.st_mtime_ns, status.st_size)
-                elif entry.name not in _IGNORED_FOLDERS and entry.is_dir():
-                    if entry.is_symlink():  # followed only once, because it may form a loop
-                        real = os.path.realpath(entry.path)
-                        if real in seen:
-                            continue
-                        seen.add(real)
-                    waiting.append(entry.path)
+        folder = waiting.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            logger.warning("%s is ignored: it cannot be read (%s).", folder, error.strerror)
+            continue
+        for entry in entries:
+            if entry.name.endswith(".yaml"):
+                # A pipe or a device counts as a file: `scan_file` refuses it.
+                if not _is_folder(entry) and (status := _status(entry)) is not None:
+                    found[entry.path] = (status.st_mtime_ns, status.st_size)
+            elif entry.name not in _IGNORED_FOLDERS and _is_folder(entry):
+                if entry.is_symlink():  # followed only once, because it may form a loop
+                    real = os.path.realpath(entry.path)
+                    if real in seen:
+                        continue
+                    seen.add(real)
+                waiting.append(entry.path)
     return found
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle, or a folder without permission
+        return False
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Returns the status of a file; None for a link that leads nowhere."""
+    try:
+        return entry.stat()
+    except OSError:
+        return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from lm_eval import markdown
+from lm_eval.config.regular_file import is_regular
 from lm_eval.errors import ConfigError, UnknownNameError, suggestion
 from lm_eval.tasks import packs
 from lm_eval.tasks.index import Entry, Index, Kind, build_index, kind_of, make_importable
@@ -303,8 +304,8 @@ class TaskManager:
         `UnknownNameError` if there are none, and `ConfigError` if a file defines no task or group.
         """
         index = self._prefixed.get(pack, self._index)
-        path = Path(name).expanduser()
-        if path.is_file() or (path.suffix in (".yaml", ".yml") and not glob.has_magic(name)):
+        path = Path(os.path.expanduser(name))  # noqa: PTH111 (`~nobody` is not an error)
+        if is_regular(path) or (path.suffix in (".yaml", ".yml") and not glob.has_magic(name)):
             return [self._entry_of_file(path)]
         names = sorted(fnmatch.filter(index, name))
         if names:
@@ -348,8 +349,9 @@ class TaskManager:
         form of older versions of the published harness.
         """
         nested: dict[Any, Any] = {}
+        known: dict[str, dict[Any, Any]] = {}
         for item in self._build_all(task_list):
-            nested |= _nested(item)
+            nested |= _nested(item, known)
         return nested
 
 
@@ -439,13 +441,18 @@ def _add_new(index: Index, pack: Index) -> None:
             index[tag.name].tags.update(t for t in tag.tags if index.get(t) is pack.get(t))
 
 
-def _nested(item: TaskOrGroup) -> dict[Any, Any]:
-    """Returns a task or group in the form of `TaskManager.load_task_or_group`."""
+def _nested(item: TaskOrGroup, known: dict[str, dict[Any, Any]]) -> dict[Any, Any]:
+    """Returns a task or group in the form of `TaskManager.load_task_or_group`.
+
+    `known` holds the groups that were visited, by name; each is visited once.
+    """
     from lm_eval.api.group import ConfigurableGroup, Group
 
     if not isinstance(item, Group):
         return {item.task_name: item}
-    inside: dict[Any, Any] = {}
-    for child in item:
-        inside |= _nested(child)
-    return {ConfigurableGroup.from_group(item): inside}
+    if item.name not in known:
+        inside: dict[Any, Any] = {}
+        for child in item:
+            inside |= _nested(child, known)
+        known[item.name] = {ConfigurableGroup.from_group(item): inside}
+    return known[item.name]

@@ -39,7 +39,7 @@ class MirrorCoverage:
 
         For a group or tag with any other number of tasks than one, returns `ELSEWHERE`.
         """
-        found = [where for _, where in self._below(entry, {}, ())]
+        found = [where for _, where in self._below(entry, {}, (), set())]
         return found[0] if len(found) == 1 else DocumentSource.ELSEWHERE
 
     def serves(self, entry: Entry) -> bool:
@@ -48,18 +48,23 @@ class MirrorCoverage:
         Some tasks of a group or tag may read local files instead, as long as one task reads the
         mirror.
         """
-        found = {where for _, where in self._below(entry, {}, ())}
+        found = {where for _, where in self._below(entry, {}, (), set())}
         return DocumentSource.MIRROR in found and found <= {
             DocumentSource.MIRROR,
             DocumentSource.FILES,
         }
 
     def _below(
-        self, entry: Entry | None, overrides: Mapping[str, Any], chain: tuple[str, ...]
+        self,
+        entry: Entry | None,
+        overrides: Mapping[str, Any],
+        chain: tuple[str, ...],
+        seen: set[tuple[str, str]],
     ) -> Iterator[tuple[str, DocumentSource]]:
         """Yields the name of every task that `entry` contains, and where its documents are.
 
-        `overrides` replace keys of the task files. `chain` are the groups that contain the entry.
+        `overrides` replace keys of the task files. `chain` are the groups that contain the entry,
+        and `seen` the groups that were visited, with their overrides: each is visited once.
         If the entry is None or in `chain` (groups form a cycle), yields `("", ELSEWHERE)`; a task
         or group whose file cannot be read is `ELSEWHERE`, too.
         """
@@ -67,7 +72,7 @@ class MirrorCoverage:
             yield "", DocumentSource.ELSEWHERE
         elif entry.kind is Kind.TAG:
             for name in sorted(entry.tags):
-                yield from self._below(self.index.get(name), overrides, (*chain, entry.name))
+                yield from self._below(self.index.get(name), overrides, (*chain, entry.name), seen)
         else:
             try:
                 file = file_of(entry)
@@ -75,7 +80,11 @@ class MirrorCoverage:
                 yield entry.name, DocumentSource.ELSEWHERE
                 return
             if entry.kind is Kind.GROUP:
-                yield from self._members(file.values, overrides, file.path, (*chain, entry.name))
+                visit = (entry.name, repr(overrides))
+                if visit not in seen:
+                    seen.add(visit)
+                    chain = (*chain, entry.name)
+                    yield from self._members(file.values, overrides, file.path, chain, seen)
             else:
                 values = {**file.values, **overrides}
                 yield entry.name, self._documents(values, file.path.parent)
@@ -86,12 +95,13 @@ class MirrorCoverage:
         overrides: Mapping[str, Any],
         path: Path,
         chain: tuple[str, ...],
+        seen: set[tuple[str, str]],
     ) -> Iterator[tuple[str, DocumentSource]]:
         """Yields the name of every task below a group, and where its documents are.
 
         `group` holds the keys of the group; those that are not fields of a group apply to all of
         its tasks, unless `overrides` replace them. `path` is the file of the group, and `chain` are
-        the groups that lead to it, itself last.
+        the groups that lead to it, itself last. `seen` is that of `_below`.
         """
         included = group.get("include")
         shared = {
@@ -105,7 +115,7 @@ class MirrorCoverage:
             if not isinstance(spec, Mapping):
                 continue
             if "group" in spec and "task" in spec:
-                yield from self._members(spec, shared, path, chain)
+                yield from self._members(spec, shared, path, chain, seen)
                 continue
             name = str(spec.get("group", spec.get("task")))
             own = {k: v for k, v in spec.items() if k not in ("task", "group")}
@@ -113,7 +123,7 @@ class MirrorCoverage:
             if entry is None and own:
                 yield name, self._documents({**shared, **own}, path.parent)
             else:
-                yield from self._below(entry, {**shared, **own}, chain)
+                yield from self._below(entry, {**shared, **own}, chain, seen)
 
     def _documents(self, values: Mapping[str, Any], folder: Path) -> DocumentSource:
         """Returns where the task with the configuration `values` reads its documents from.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import stat
 import subprocess
 import sys
 import tarfile
@@ -25,6 +26,8 @@ _KINDS = "pypi:PACKAGE==VERSION, git+URL@COMMIT, a folder or an archive"
 _PLACES = ("lm_eval/tasks", "src/lm_eval/tasks", "tasks", "")
 #: The largest total size of a pack in bytes. Task files are text, so more is a mistake.
 LARGEST = 2**30
+#: The most files of a pack. The published harness has 15,000.
+MOST_FILES = 200_000
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.\-]*\s*([=<>~!].*)?")
 #: The endings of archives and repositories that are not part of a pack's name.
 _ENDINGS = re.compile(r"\.(git|zip|whl|tgz|tbz|txz|tar(\.\w+)?)$")
@@ -185,16 +188,22 @@ def _check_links(clone: Path) -> None:
 def _unpack(archive: Path, target: Path) -> Path:
     """Unpacks a zip or tar archive into `target` and returns `target`.
 
-    Raises `ConfigError` if it is neither, too large, damaged, or would write outside of `target`.
+    Raises `ConfigError` if it is neither, too large, damaged, or has a member that is a link or a
+    device, or whose path is absolute or contains `..`.
     """
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
-                _check_size(archive, (member.file_size for member in zipped.infolist()))
+                members = zipped.infolist()
+                _check_size(archive, (member.file_size for member in members))
+                for member in members:
+                    _check_member(archive, member.filename, _is_plain_zip(member))
                 zipped.extractall(target)
         elif tarfile.is_tarfile(archive):
             with tarfile.open(archive) as tarred:
                 _check_size(archive, (member.size for member in tarred))
+                for entry in tarred:
+                    _check_member(archive, entry.name, entry.isfile() or entry.isdir())
                 tarred.extractall(target, filter="data")
         else:
             raise ConfigError(
@@ -209,13 +218,43 @@ def _unpack(archive: Path, target: Path) -> Path:
     return target
 
 
+def _check_member(archive: Path, name: str, plain: bool) -> None:
+    """Raises `ConfigError` if a member of an archive is no plain file or folder below its root.
+
+    `plain` tells whether it is a file or folder, not a link or a device.
+    """
+    parts = re.split(r"[/\\]", name)
+    outside = ".." in parts or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name)
+    if plain and not outside and "\0" not in name:
+        return
+    problem = "leads out of the archive" if plain else "is a link or a device"
+    raise ConfigError(
+        f"{archive}: {name!r} {problem}, which is not allowed in a pack. Nothing was added; remove "
+        "it from the archive."
+    )
+
+
+def _is_plain_zip(member: zipfile.ZipInfo) -> bool:
+    """Returns whether a member of a zip archive is a file or folder, judging by its Unix mode."""
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    return kind in (0, stat.S_IFREG, stat.S_IFDIR)
+
+
 def _check_size(source: object, sizes: Iterable[int]) -> None:
     """Raises `ConfigError` as soon as the sum of `sizes`, in bytes, exceeds `LARGEST`.
 
+    Also if there are more than `MOST_FILES`.
     The sizes may be an iterator over many files, such as those of a whole disk. `source` is the
     file or folder that the message names.
     """
-    if any(total > LARGEST for total in itertools.accumulate(sizes)):
+    for number, total in enumerate(itertools.accumulate(sizes), start=1):
+        if number > MOST_FILES:
+            raise ConfigError(
+                f"{source}: contains more than {MOST_FILES} files; give a folder that contains "
+                "only the task files."
+            )
+        if total <= LARGEST:
+            continue
         raise ConfigError(
             f"{source}: contains more than {LARGEST / 2**30:.0f} GiB, too much for task files; "
             "give a folder that contains only the task files."
@@ -242,8 +281,8 @@ def _task_root(found: Path, source: str) -> Path:
     raise ConfigError(f"{source}: not a pack: there are no task files (*.yaml) in it.")
 
 
-def task_files(root: Path, ending: str = "") -> Iterator[Path]:
-    """Yields every file below `root` whose name ends with `ending`.
+def task_files(root: Path, ending: str | tuple[str, ...] = "") -> Iterator[Path]:
+    """Yields every file below `root` whose name ends with `ending`, or with one of several.
 
     Skips hidden files and folders (`.git`) and `__pycache__`.
     """

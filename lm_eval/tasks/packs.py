@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
@@ -326,15 +327,21 @@ def pack_of(path: str | Path | None) -> Pack | None:
 def verify(pack: Pack, files: Iterable[Path]) -> None:
     """Raises `ConfigError` if files of a pack changed since it was added; called before code runs.
 
+    Also if one of `files` is not in the pack.
     Compares the hashes of all Python files of the pack, and of all files in the same benchmark
     folders as `files`, the YAML files of a task. Logs a warning the first time that a task of the
     pack is used.
     """
     _check_code(pack)
     for file in files:
-        if file.is_relative_to(pack.tasks):
-            first, *inside = file.relative_to(pack.tasks).parts
-            _check_folder(pack, pack.tasks / first if inside else pack.tasks)
+        if not file.is_relative_to(pack.tasks):
+            raise ConfigError(
+                f"{file}: a task of the pack {pack.name!r} includes this file, which is outside of "
+                f"{pack.tasks}. A pack may only use its own files; remove it with `lm-eval packs "
+                f"remove {pack.name}`."
+            )
+        first, *inside = file.relative_to(pack.tasks).parts
+        _check_folder(pack, pack.tasks / first if inside else pack.tasks)
     record = pack.record()
     if not record["used"]:
         logger.warning(
@@ -357,10 +364,10 @@ def _hashes(pack: Pack) -> dict[str, str]:
 def _check_code(pack: Pack) -> None:
     """Raises `ConfigError` if a Python file of a pack was changed or added after the pack was.
 
-    All files are checked, since any of them may import any other. Missing files are not noticed.
-    Once it has succeeded, the check is not repeated in this process.
+    Compiled code counts as Python. All files are checked, since any of them may import any other.
+    Missing files are not noticed. Once it has succeeded, the check is not repeated in this process.
     """
-    _check_hashes(pack, task_files(pack.tasks, ".py"))
+    _check_hashes(pack, task_files(pack.tasks, tuple(all_suffixes())))
 
 
 @cache

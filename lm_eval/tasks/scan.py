@@ -11,7 +11,9 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lm_eval.config.regular_file import read_regular
 from lm_eval.config.yaml_file import parse_yaml
+from lm_eval.config.yaml_limits import decoded_text
 from lm_eval.errors import ConfigError
 
 
@@ -52,14 +54,13 @@ _UNUSUAL = re.compile(
 
 
 def scan_file(path: str) -> Scan | None:
-    """Returns the indexed keys of a file; None if the file cannot be opened or read as YAML.
+    """Returns the indexed keys of a file; None if it is no regular file or cannot be read as YAML.
 
     Usually only the lines of these keys are read, so errors elsewhere in the file are not noticed.
     """
     try:
-        with open(path, "rb") as file:
-            text = file.read()
-    except OSError:
+        text = decoded_text(path, read_regular(path))
+    except ConfigError:
         return None
     found: dict[str, Any] = {}
     if _UNUSUAL.search(text):

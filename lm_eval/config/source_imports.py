@@ -1,0 +1,93 @@
+"""Imports Python files of task folders from their source text, never from compiled code.
+
+Python prefers the compiled code in `__pycache__` if it claims to belong to the source file. In a
+folder of somebody else, it may be different code, which nobody has read and no hash covers.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, ModuleType
+
+#: The beginning of the names of packages that stand for a task folder.
+PACKAGE_PREFIX = "lm_eval_tasks_"
+#: Task folders are also importable as subpackages of this package.
+_TASKS = "lm_eval.tasks."
+_LIBRARY = Path(__file__).parents[1]
+
+
+class SourceLoader(importlib.machinery.SourceFileLoader):
+    """Compiles a module from its source each time; reads and writes no `__pycache__`."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Returns the compiled source of the module."""
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
+class SourceFinder(importlib.abc.MetaPathFinder):
+    """Finds modules of task folders, which are then loaded by a `SourceLoader`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Returns how to load a module of a task folder; None for all others.
+
+        Raises `ImportError` if only compiled code of the module is there.
+        """
+        if path is None or not fullname.startswith((PACKAGE_PREFIX, _TASKS)):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or not spec.origin or Path(spec.origin).is_relative_to(_LIBRARY):
+            return None
+        if isinstance(spec.loader, importlib.machinery.SourcelessFileLoader):
+            raise ImportError(f"{spec.origin} is compiled code without its source", name=fullname)
+        if not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            return spec
+        return importlib.util.spec_from_file_location(
+            fullname,
+            spec.origin,
+            loader=SourceLoader(fullname, spec.origin),
+            submodule_search_locations=spec.submodule_search_locations,
+        )
+
+
+def install_finder() -> None:
+    """Makes Python import modules of task folders from their source; done once per process."""
+    if not any(isinstance(finder, SourceFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, SourceFinder())
+
+
+def spec_of(name: str, path: Path) -> ModuleSpec | None:
+    """Returns how to import a Python file as the module `name`; None if its name is not `*.py`.
+
+    Files of the library are imported as usual, with Python's cache of compiled code.
+    """
+    if path.suffix != ".py" or path.is_relative_to(_LIBRARY):
+        return importlib.util.spec_from_file_location(name, path)
+    return importlib.util.spec_from_file_location(name, path, loader=SourceLoader(name, str(path)))
+
+
+@contextmanager
+def without_current_folder() -> Iterator[None]:
+    """Context manager in which modules of the current folder cannot be imported.
+
+    Python searches it first in an interactive session and with `python -m`. A folder that is also
+    on the path for another reason, such as an editable installation, is still searched.
+    """
+    before = list(sys.path)
+    kept = [entry for entry in before if entry]
+    if before and before[0] == str(Path.cwd()):
+        kept = kept[1:]
+    sys.path[:] = kept
+    try:
+        yield
+    finally:
+        sys.path[:] = before
