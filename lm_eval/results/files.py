@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from lm_eval.errors import OutputError
 from lm_eval.results.assemble import task_hashes
+from lm_eval.results.checksums import with_checksum
 from lm_eval.results.names import file_name
 from lm_eval.results.sample_log import EXTENSIONS, write_log
 from lm_eval.results.serialize import handle_non_serializable, to_json_data
@@ -78,9 +79,8 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
             save_samples(folder, name, stamp, logged, samples_format)
-        text = json.dumps(
-            to_json_data({**results, "task_hashes": hashes}), indent=2, ensure_ascii=False
-        )
+        content = with_checksum(to_json_data({**results, "task_hashes": hashes}))
+        text = json.dumps(content, indent=2, ensure_ascii=False)
         write_atomically(target, [text])
     except OSError as error:
         raise OutputError(

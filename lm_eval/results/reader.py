@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any, cast
 
 from lm_eval import __version__
 from lm_eval.errors import OutputError
+from lm_eval.results.checksums import CHECKSUM, is_changed
 from lm_eval.results.files import sample_files
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.results.schema import FORMAT, EvalResults
 from lm_eval.results.serialize import loads
+
+logger = logging.getLogger(__name__)
 
 #: The name of a results file ends in the time at which it was written.
 _STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
@@ -44,14 +48,14 @@ def read_results(path: str | Path) -> EvalResults:
 
     For a file that `save` wrote, the return value equals the saved results without `samples`; use
     `read_samples` for these. Raises `OutputError` if the file is missing, is not a results file, or
-    was written in a newer format.
+    was written in a newer format. Logs a warning if it was changed after it was written.
     """
     path = Path(path)
     if not path.is_file():
         raise OutputError(f"{path}: there is no such file. Check the path.")
     try:
         content: Any = loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OutputError(
             f"{path}: cannot be read as a results file ({error}). Pass a file that lm_eval wrote "
             "(results_<time>.json)."
@@ -64,6 +68,13 @@ def read_results(path: str | Path) -> EvalResults:
             f"{path}: is not a results file: it has no rows under `results`. Pass a file that "
             "lm_eval wrote (results_<time>.json)."
         )
+    if is_changed(content):
+        logger.warning(
+            "%s: was changed after it was written: its checksum is wrong. Its numbers and settings "
+            "are read as they are.",
+            path,
+        )
+    content.pop(CHECKSUM, None)
     return cast("EvalResults", content)
 
 
