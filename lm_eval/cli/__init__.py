@@ -32,7 +32,14 @@ from lm_eval.cli import (
     show,
     validate,
 )
-from lm_eval.errors import EvalError, WhichRunError, suggestion
+from lm_eval.cli.streams import lasting_streams, say
+from lm_eval.errors import (
+    EvalError,
+    WhichRunError,
+    describe_cause,
+    raise_interrupt,
+    suggestion,
+)
 from lm_eval.logs import setup_logging
 
 COMMANDS = {
@@ -86,31 +93,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
-        with _progress_bars_only_on_terminals():
+        with _progress_bars_only_on_terminals(), lasting_streams() as streams:
             code: int = COMMANDS[arguments.command].execute(arguments)
-        if sys.stdout is not None:  # None if the descriptor was closed (`>&-`)
-            sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # the reader of the pipe was closed, for example `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return streams.exit_code(code)
+    except BaseException as error:
+        return _report(error, arguments.debug)
+
+
+def _report(error: BaseException, debug: bool) -> int:
+    """Prints why a command ended, and returns its exit code; with `debug`, raises the error.
+
+    A command returns its exit code, so that `SystemExit` comes only from code of tasks and models.
+    """
+    try:
+        raise_interrupt(error)
     except KeyboardInterrupt as stop:
-        print(" ".join(["lm-eval: interrupted.", *map(str, stop.args)]), file=sys.stderr)
+        say(" ".join(["lm-eval: interrupted.", *map(str, stop.args)]))
         return 130
-    except SystemExit as stop:  # a command returns its exit code; only third-party code exits
-        if arguments.debug:
-            raise
-        print(
-            f"lm-eval: error: code that was run by the command ended the program (SystemExit: "
-            f"{stop}). Run again with --debug to see where.",
-            file=sys.stderr,
+    if debug:
+        raise error
+    if isinstance(error, Exception):
+        say(f"lm-eval: error: {_message(error)}")
+    else:
+        say(
+            "lm-eval: error: code that was run by the command ended the program "
+            f"({describe_cause(error)}). Run again with --debug to see where."
         )
-        return 2
-    except Exception as error:
-        if arguments.debug:
-            raise
-        print(f"lm-eval: error: {_message(error)}", file=sys.stderr)
-        return 2
+    return 2
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from lm_eval.config.arguments import parse_arguments
-from lm_eval.config.generation import find_misspelled
+from lm_eval.config.generation import find_meaningless, find_misspelled
 from lm_eval.config.yaml_file import load_yaml_file
 from lm_eval.defaults import (
     DEFAULT_BOOTSTRAP_ITERS,
@@ -201,7 +201,7 @@ class RunConfig:
         self._given = {"model_args": self.model_args, "gen_kwargs": self.gen_kwargs}
         for name in _TABLES:
             setattr(self, name, self._parsed_mapping(name))
-        if problem := find_misspelled(self.gen_kwargs):
+        if problem := find_misspelled(self.gen_kwargs) or find_meaningless(self.gen_kwargs):
             raise ConfigError(f"gen_kwargs: {problem}")
         self.seed = Seeds.parse(self.seed)
         self.samples = self._read_samples()
@@ -266,7 +266,8 @@ class RunConfig:
     def _check_numbers(self) -> None:
         """Converts numeric settings to numbers; raises `ConfigError` if one is out of range.
 
-        These are `limit`, `sample`, `sample_seed`, `confidence`, `num_fewshot` and `batch_size`.
+        These are `limit`, `sample`, `sample_seed`, `confidence`, `bootstrap_iters`, `num_fewshot`
+        and `batch_size`.
         """
         for name in ("limit", "sample"):
             if getattr(self, name) is None:
@@ -293,6 +294,13 @@ class RunConfig:
                 raise ConfigError(
                     f"confidence must be between 0 and 1, such as 0.95, not {self.confidence:g}."
                 )
+        if self.bootstrap_iters is not None:
+            number = _number("bootstrap_iters", self.bootstrap_iters, "a whole number")
+            if number < 0 or number != int(number):
+                raise ConfigError(
+                    f"bootstrap_iters must be a whole number of at least 0, not {number:g}."
+                )
+            self.bootstrap_iters = int(number)
         if self.num_fewshot is not None:
             self.num_fewshot = int(_number("num_fewshot", self.num_fewshot))
             if self.num_fewshot < 0:
@@ -315,15 +323,21 @@ class RunConfig:
             path = Path(samples)
             text = samples
             if not samples.lstrip().startswith("{"):
-                if not path.is_file():
+                if not _is_file(path):
                     raise ConfigError(
                         f"samples: there is no file {samples}. Give the path of a JSON file, or "
                         'JSON text such as {"task": [0, 3]}.'
                     )
-                text = path.read_text(encoding="utf-8")
+                try:
+                    text = path.read_text(encoding="utf-8")
+                except (OSError, ValueError) as error:
+                    raise ConfigError(
+                        f"samples: the file {path} cannot be read as text ({error}). Give a JSON "
+                        'file such as {"task": [0, 3]}.'
+                    ) from error
             try:
                 samples = json.loads(text)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 what = "the value" if text is samples else f"the file {path}"
                 raise ConfigError(f"samples: {what} is not valid JSON: {error}.") from error
         if samples is None:
@@ -472,9 +486,17 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     return number
 
 
+def _is_file(path: Path) -> bool:
+    """Returns whether `path` is an existing file; False for a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long, or with a NUL character
+        return False
+
+
 def _is_task_file(spec: Any) -> bool:
     """Returns whether a task is given as the path of an existing YAML file."""
-    return isinstance(spec, str) and spec.endswith((".yaml", ".yml")) and Path(spec).is_file()
+    return isinstance(spec, str) and spec.endswith((".yaml", ".yml")) and _is_file(Path(spec))
 
 
 def _recorded_task(spec: Any) -> Any:

@@ -14,7 +14,7 @@ from lm_eval.api.model import CacheHook
 from lm_eval.engine.answer_checks import EXPECTED, as_python, is_answer, to_stored
 from lm_eval.engine.executor import Executor, Outcome, Report
 from lm_eval.engine.reports import ModelReports
-from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause
+from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause, raise_interrupt
 
 if TYPE_CHECKING:
     from lm_eval.api.context import RunContext
@@ -168,20 +168,22 @@ def _model_errors(model: str) -> Iterator[None]:
     """Turns an exception in a model's code into a `ModelError` that names the `model` method.
 
     An `EvalError` passes unchanged. If possible, the new error is also an instance of the original
-    exception's type, so that `except` clauses for that type work; for `SystemExit` it is not.
+    exception's type, so that `except` clauses for that type work; for `SystemExit` it is not. The
+    user's own interruption passes too.
     """
     try:
         yield
     except EvalError:
         raise
-    except SystemExit as stop:
+    except BaseException as error:
+        raise_interrupt(error)
+        if isinstance(error, Exception):
+            named = ModelError(f"{model} failed: {describe_cause(error)}")
+            raise as_original_type(named, error) from error
         raise ModelError(
-            f"{model} ended the program (SystemExit: {stop}); a model must return answers or raise "
-            "another exception."
-        ) from stop
-    except Exception as error:
-        named = ModelError(f"{model} failed: {describe_cause(error)}")
-        raise as_original_type(named, error) from error
+            f"{model} ended the program ({describe_cause(error)}); a model must return answers or "
+            "raise another exception."
+        ) from error
 
 
 class Lockstep(InProcess):

@@ -80,7 +80,13 @@ def summarize(
     }
     intervals = {name: summary.intervals for name, summary in summaries.items()}
     for group in _children_first(groups.values()):
-        rows[group.name] = group.aggregate(rows)
+        try:
+            rows[group.name] = group.aggregate(rows)
+        except EvalError:
+            raise
+        except BaseException as error:
+            what = f"group {group.name!r}: aggregating its scores"
+            raise third_party_error(what, error) from error
         versions[group.name] = group.version
         intervals[group.name] = _group_intervals(rows[group.name], uncertainty.confidence)
         _inherit_shots(group, shots)
@@ -218,7 +224,7 @@ def score_values(
         stderr = standard_error(aggregation, values, uncertainty.bootstrap_iters, clusters)
     except EvalError as problem:
         raise with_location(problem, f"task {name!r}") from problem
-    except Exception as problem:
+    except BaseException as problem:
         raise third_party_error(f"task {name!r}: aggregating {metric}", problem) from problem
     interval = None
     if uncertainty.confidence is not None and isinstance(value, (int, float)):

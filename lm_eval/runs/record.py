@@ -93,8 +93,8 @@ class RunRecord:
             raise OutputError(
                 f"{file}: the record of a run in it was changed or damaged after it was written: "
                 "its checksum is wrong. Put the original file back, or move it away and run the "
-                "original command again; it continues from the stored answers. If you changed it on purpose, "
-                "delete the `checksum` of the record."
+                "original command again; it continues from the stored answers. If you changed it "
+                "on purpose, delete the `checksum` of the record."
             )
         known = {field.name for field in fields(cls)} - {"unknown_fields"}
         not_kept = {*known, CHECKSUM}
