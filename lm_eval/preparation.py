@@ -21,6 +21,7 @@ from lm_eval.config.run import RunConfig
 from lm_eval.data.draw import draw
 from lm_eval.errors import (
     ConfigError,
+    DataError,
     ModelError,
     as_original_type,
     describe_cause,
@@ -295,7 +296,20 @@ def build_requests(
 
 
 def _check_requests(name: str, task: Task) -> None:
-    """Raises `ConfigError` if a request has generation settings that mean nothing."""
+    """Raises if requests mean nothing, before the model is asked.
+
+    That is `ConfigError` for generation settings that no model can apply, and `DataError` for a
+    task whose texts to be scored are all empty: their perplexity is not defined.
+    """
+    if task.instances and all(
+        request.request_type == "loglikelihood_rolling" and not any(request.args)
+        for request in task.instances
+    ):
+        raise DataError(
+            f"task {name!r}: the texts of all its documents are empty (document "
+            f"{task.instances[0].doc_number} is the first), so there is nothing to score. Check "
+            "doc_to_target and the data."
+        )
     for request in task.instances:
         if request.request_type == "generate_until" and len(request.args) > 1:
             settings = request.args[1]

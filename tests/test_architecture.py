@@ -35,7 +35,7 @@ MAY_USE = {
     "extras": set(),
     "defaults": set(),
     "folders": set(),
-    "launch": set(),
+    "launch": {"errors"},
     "logs": {"launch"},
     "markdown": set(),
     "_lazy": set(),
@@ -68,7 +68,8 @@ MAY_USE = {
     "runs": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"config", "engine", "results"},
     "interim": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"engine", "scoring", "results", "runs"},
     "integrity": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "engine", "scoring", "results"},
-    "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks"},
+    "needed_packages": FOUNDATION | CONTRACTS | TASK_CONTRACTS,
+    "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "needed_packages"},
     "evaluator": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"}

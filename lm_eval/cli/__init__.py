@@ -89,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
-    setup_logging(getattr(arguments, "verbosity", None))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
+        setup_logging(getattr(arguments, "verbosity", None))
         with _progress_bars_only_on_terminals(), lasting_streams() as streams:
             code: int = COMMANDS[arguments.command].execute(arguments)
         return streams.exit_code(code)
@@ -201,18 +201,28 @@ def _parser(command: str | None) -> _Parser:
     return parser
 
 
+def _shortened(text: str) -> str:
+    """Returns a name for a message: without control characters, and cut off if it is long."""
+    shown = "".join(one if one.isprintable() else "?" for one in text)
+    return shown if len(shown) <= 200 else f"{shown[:200]}…"
+
+
 def _message(error: Exception) -> str:
     """Returns the text to print for an error, on one line.
 
     For an `EvalError`, returns its message; that of a `WhichRunError` keeps its line breaks. For
-    other errors, adds the type and a hint to use `--debug`; an error about a file names it.
+    an error about a file, names it. For other errors, adds the type and a hint to use `--debug`.
     """
     whole = " ".join(str(argument) for argument in error.args)
     if isinstance(error, WhichRunError):
         return whole  # a list, one run per line
     text = " ".join(whole.split())
     if isinstance(error, EvalError):
-        return text
+        return text.replace("\0", "\\0")
     if isinstance(error, OSError) and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
+        return f"{_shortened(str(error.filename))}: {error.strerror}. Check this path."
+    if isinstance(error, ValueError) and "embedded null" in text:
+        return "a name or a path contains a NUL character. Remove it."
+    if isinstance(error, RecursionError):
+        return "a value or a file is nested too deeply to be read. Give one with fewer levels."
     return f"{type(error).__name__}: {text} (run again with --debug to see the traceback)"

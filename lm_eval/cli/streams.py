@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
 from typing import Any
 
 
@@ -55,17 +56,17 @@ class LastingStream:
 
 
 class Streams:
-    """The standard streams of a command."""
+    """The standard output of a command."""
 
-    def __init__(self, out: LastingStream | None, err: LastingStream | None) -> None:
-        self._out, self._err = out, err
+    def __init__(self, out: LastingStream) -> None:
+        self._out = out
 
     def exit_code(self, code: int) -> int:
         """Returns `code`, or 2 with a message if the output could not be printed.
 
         A closed pipe (`| head`) is no error: its reader has seen enough.
         """
-        failure = None if self._out is None else self._out.failure
+        failure = self._out.failure
         if failure is None or isinstance(failure, BrokenPipeError):
             return code
         reason = getattr(failure, "strerror", None) or failure
@@ -80,19 +81,29 @@ class Streams:
 def lasting_streams() -> Iterator[Streams]:
     """Makes stdout and stderr ignore what they cannot write, inside the `with` block."""
     before = sys.stdout, sys.stderr
-    out = None if sys.stdout is None else LastingStream(sys.stdout)
-    err = None if sys.stderr is None else LastingStream(sys.stderr)
-    sys.stdout, sys.stderr = out, err
-    try:
-        yield Streams(out, err)
-        if out is not None:
-            out.flush()
-    finally:
-        if (sys.stdout, sys.stderr) == (out, err):
-            sys.stdout, sys.stderr = before
-        for stream, lasting in zip(before, (out, err), strict=True):
-            if lasting is not None and lasting.failure is not None:
-                _discard(stream)
+    _occupy_descriptors()
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        # A closed stream (`>&-`) is None.
+        out, err = (LastingStream(nowhere if one is None else one) for one in before)
+        try:
+            with redirect_stdout(out), redirect_stderr(err):
+                yield Streams(out)
+                out.flush()
+        finally:
+            for stream, lasting in zip(before, (out, err), strict=True):
+                if lasting.failure is not None:
+                    _discard(stream)
+
+
+def _occupy_descriptors() -> None:
+    """Opens the descriptors of closed standard streams.
+
+    Otherwise the next file that is opened gets their number, and messages of libraries are written
+    into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _discard(stream: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -198,6 +198,7 @@ class RunConfig:
     """The `VARIABLES` that were set when the run was recorded; used for those not set now."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._given = {"model_args": self.model_args, "gen_kwargs": self.gen_kwargs}
         for name in _TABLES:
             setattr(self, name, self._parsed_mapping(name))
@@ -263,6 +264,21 @@ class RunConfig:
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
 
+    def _check_types(self) -> None:
+        """Raises `ConfigError` if a setting has a type that it cannot have, as in a YAML file."""
+        containers = (list, tuple, set, dict)
+        for name, (expected, is_valid) in _TYPES.items():
+            value = getattr(self, name)
+            if value is not None and not is_valid(value):
+                raise ConfigError(f"{name} must be {expected}, not {_shown(value)}.")
+        tasks = self.tasks if isinstance(self.tasks, (list, tuple)) else [self.tasks]
+        if any(isinstance(one, (bool, int, float)) for one in tasks):
+            raise ConfigError(
+                f"tasks must be a name, or a list of names, not {_shown(self.tasks)}."
+            )
+        if isinstance(self.model, (bool, int, float, *containers)):
+            raise ConfigError(f"model must be the name of a model, not {_shown(self.model)}.")
+
     def _check_numbers(self) -> None:
         """Converts numeric settings to numbers; raises `ConfigError` if one is out of range.
 
@@ -281,6 +297,8 @@ class RunConfig:
                     "below 1, a fraction of them."
                 )
         self.sample_seed = int(_number("sample_seed", self.sample_seed))
+        if self.max_batch_size is not None:
+            self.max_batch_size = int(_number("max_batch_size", self.max_batch_size))
         if self.max_failed is not None:
             self.max_failed = _number("max_failed", self.max_failed)
             if self.max_failed < 0:
@@ -472,6 +490,51 @@ class RunConfig:
             ) from error
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _is_paths(value: Any) -> bool:
+    return all(map(_is_path, value)) if isinstance(value, (list, tuple)) else _is_path(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, (bool, int)) and value in (0, 1)
+
+
+#: What settings may be, apart from None: a description for messages, and a check.
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("use_cache", "output_path", "data_dir"), ("a path", _is_path)),
+    "include_path": ("a path or a list of paths", _is_paths),
+    **dict.fromkeys(("system_instruction", "cluster", "samples_format"), ("text", _is_text)),
+    "device": ("a name such as cuda:0", lambda value: not isinstance(value, (list, dict, tuple))),
+    "verbosity": ("a level such as INFO", lambda value: isinstance(value, (str, int))),
+    "apply_chat_template": (
+        "true, false or the name of a template",
+        lambda value: isinstance(value, str) or _is_flag(value),
+    ),
+    "environment": ("a mapping", lambda value: isinstance(value, Mapping)),
+    **dict.fromkeys(
+        (
+            *("fresh", "check_integrity", "write_out", "log_samples", "predict_only"),
+            *("fewshot_as_multiturn", "show_config", "trust_remote_code"),
+            "confirm_run_unsafe_code",
+        ),
+        ("true or false", _is_flag),
+    ),
+}
+
+
+def _shown(value: Any) -> str:
+    """Returns a value for a message, cut off if it is long."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
+
 def _number(name: str, value: Any, expected: str = "a number") -> float:
     """Returns the value of the setting `name` as a number.
 
@@ -480,7 +543,7 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{name} must be {expected}, not {value!r}.") from error
+        raise ConfigError(f"{name} must be {expected}, not {_shown(value)}.") from error
     if not math.isfinite(number):
         raise ConfigError(f"{name} must be {expected}, not {value!r}.")
     return number

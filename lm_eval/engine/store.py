@@ -33,7 +33,13 @@ from lm_eval.engine.store_repair import (
     replace_damaged,
     structural_damage,
 )
-from lm_eval.engine.store_schema import APPLICATION_ID, FORMAT, Schema, create_tables
+from lm_eval.engine.store_schema import (
+    APPLICATION_ID,
+    FORMAT,
+    Schema,
+    StoreConnection,
+    create_tables,
+)
 from lm_eval.engine.wal_sync import WalSyncer
 from lm_eval.errors import StoreError
 
@@ -325,7 +331,9 @@ def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         if (size := full_size(path)) is not None:
             os.truncate(path, size)  # SQLite reads a file without its end only if it is padded
-        connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT, check_same_thread=False)
+        connection = sqlite3.connect(
+            path, timeout=LOCK_TIMEOUT, check_same_thread=False, factory=StoreConnection
+        )
     except StoreError:
         raise
     except (OSError, sqlite3.Error) as error:
@@ -363,7 +371,7 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
         if has_log:
             shutil.copyfile(log, Path(folder, log.name))
         on_disk = _open_uri(copy, "rw")
-        in_memory = sqlite3.connect(":memory:")
+        in_memory = sqlite3.connect(":memory:", factory=StoreConnection)
         try:
             on_disk.backup(in_memory)
         finally:
@@ -378,7 +386,7 @@ def _open_uri(path: Path, mode: str) -> sqlite3.Connection:
     it.
     """
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)
+    connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT, factory=StoreConnection)
     connection.execute("PRAGMA query_only = 1")
     return connection
 
@@ -392,7 +400,6 @@ def _check_and_prepare(
     file, the connection has what can be read: a copy in memory if `read_only`, and else a new file
     in its place. On errors closes the connection and raises `StoreError`.
     """
-    connection.text_factory = _lenient_text
     try:
         connection.execute("BEGIN")  # a consistent view: another process may be creating the tables
         schema = Schema.of(connection)
@@ -431,10 +438,6 @@ def _check_and_prepare(
         raise
 
 
-def _lenient_text(content: bytes) -> str:
-    return content.decode(errors="replace")  # damaged text is recognized by its checksum
-
-
 def _rescued(
     path: Path, connection: sqlite3.Connection, read_only: bool, damage: str
 ) -> sqlite3.Connection:
@@ -443,7 +446,7 @@ def _rescued(
     Closes `connection`. Raises `OSError` or `sqlite3.Error` if nothing can be read.
     """
     if read_only:
-        rescued = sqlite3.connect(":memory:")
+        rescued = sqlite3.connect(":memory:", factory=StoreConnection)
         try:
             count = copy_readable(connection, rescued, path.stat().st_size)
         except BaseException:
@@ -454,9 +457,10 @@ def _rescued(
         where = "They are used as they are; `lm-eval resume` asks for the others again."
     else:
         kept, count = replace_damaged(path, connection)
-        rescued = sqlite3.connect(path, timeout=LOCK_TIMEOUT, check_same_thread=False)
+        rescued = sqlite3.connect(
+            path, timeout=LOCK_TIMEOUT, check_same_thread=False, factory=StoreConnection
+        )
         where = f"They were copied to a new file, and the damaged one is kept as {kept.name}."
-    rescued.text_factory = _lenient_text
     logger.warning(
         "%s: the file is damaged (%s). %d of its answers can be read. %s Answers that are missing "
         "are asked again. Check the disk.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from typing import Any
 
 #: SQLite application id in the file header ("LMev"). It distinguishes stores from other databases.
 APPLICATION_ID = 0x4C4D6576
@@ -21,6 +22,14 @@ CREATE TABLE answers (
 );
 CREATE INDEX answers_with_checksums_of_model ON answers (model);
 """
+
+
+class StoreConnection(sqlite3.Connection):
+    """A connection that reads damaged text too; it is recognized by its checksum."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.text_factory = lambda content: content.decode(errors="replace")
 
 
 @dataclass(frozen=True)

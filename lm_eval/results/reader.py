@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +25,8 @@ _STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
 def latest_results(path: Path) -> Path:
     """Returns the newest results file in the folder `path` or its subfolders, at any depth.
 
-    The time in the file name decides. For a run folder `x.run`, the files `x_<time>.json` beside it
+    The `date` in a file decides, its start in seconds; the time in the name of a file that has
+    none, and where dates are equal. For a run folder `x.run`, the files `x_<time>.json` beside it
     count too. A `path` that is not a folder is returned unchanged. Raises `OutputError` if there is
     no results file.
     """
@@ -40,7 +42,26 @@ def latest_results(path: Path) -> Path:
             f"{path}: this folder contains no results file (results_<time>.json). Pass a results "
             "file, or the --output_path of the run."
         )
-    return max(files, key=lambda file: files[file])
+    return max(files, key=lambda file: (_date(file, files[file]), files[file]))
+
+
+def _date(file: Path, stamp: str) -> float:
+    """Returns the start of the run that wrote a results file, in seconds since 1970.
+
+    `stamp` is the time in the name of the file, which counts if the file cannot be read or has no
+    date. Returns 0 if the name has no valid time either.
+    """
+    try:
+        date = loads(file.read_text(encoding="utf-8")).get("date")
+        if isinstance(date, (int, float)) and date >= 0:
+            return float(date)
+    except (OSError, ValueError, RecursionError, AttributeError):
+        pass
+    day, _, clock = stamp.partition("T")
+    try:
+        return datetime.fromisoformat(f"{day}T{clock.replace('-', ':')}").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
 
 
 def read_results(path: str | Path) -> EvalResults:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -152,6 +153,13 @@ def summarize_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig
     if shared is not None:
         by, clusters = shared
         summary.clusters = {"by": by, "count": len(set(clusters))}
+        if len(set(clusters)) == 1:
+            logger.warning(
+                "task %s: all its documents belong to one cluster (%s), so its scores have no "
+                "standard error. Choose another column with --cluster.",
+                name,
+                by,
+            )
     expected = {p: scored.documents - scored.left_out(p) for p in scored.pipelines}
     for pipeline in (pipeline for pipeline, count in expected.items() if not count):
         logger.warning(
@@ -188,7 +196,8 @@ def summarize_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig
             name, metric, aggregation, column.values, uncertainty, clusters_of_values
         )
         row[f"{metric},{pipeline}"] = found.value
-        row[f"{metric}_stderr,{pipeline}"] = "N/A" if found.stderr is None else found.stderr
+        unknown = found.stderr is None or (shared is not None and math.isnan(found.stderr))
+        row[f"{metric}_stderr,{pipeline}"] = "N/A" if unknown else found.stderr
         if found.interval is not None:
             summary.intervals[f"{metric},{pipeline}"] = found.interval
     return summary
