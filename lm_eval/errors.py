@@ -7,6 +7,7 @@ message and exits with code 2; `--debug` adds the traceback.
 from __future__ import annotations
 
 import difflib
+import dis
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,13 +65,39 @@ class StoreError(OutputError):
     """An answer store that cannot be read or written."""
 
 
-def as_original_type(ours: EvalError, original: Exception) -> EvalError:
+def raise_interrupt(error: BaseException) -> None:
+    """Raises `error` again if the user has interrupted the program; else does nothing.
+
+    Code of tasks and models can raise any exception, also `SystemExit` and `KeyboardInterrupt`,
+    which must not end a run without a word. A `KeyboardInterrupt` counts as the user's unless a
+    `raise` statement outside this package and installed packages raised it.
+    """
+    if isinstance(error, GeneratorExit):
+        raise error
+    if isinstance(error, KeyboardInterrupt) and not _was_raised_by_code(error):
+        raise error
+
+
+def _was_raised_by_code(error: BaseException) -> bool:
+    """Returns whether a `raise` statement of a task or model raised an exception."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or place.tb_lasti < 0:
+        return False
+    code = place.tb_frame.f_code
+    if not _is_outside(code.co_filename) or "site-packages" in Path(code.co_filename).parts:
+        return False
+    return dis.opname[code.co_code[place.tb_lasti]] == "RAISE_VARARGS"
+
+
+def as_original_type(ours: EvalError, original: BaseException) -> EvalError:
     """Returns our error as a subclass of the original type, so that `except OriginalError` works.
 
     It is a subclass of our own type as well. The result has the attributes of the original error.
     The constructor of the original type is not called. When it is pickled, the result becomes an
     error of our type only. Returns `ours` itself if it has the original type
-    already, if the types cannot be combined, and for a `SyntaxError`.
+    already, if the types cannot be combined, for a `SyntaxError`, and for what is no `Exception`.
 
     Args:
         ours: our error, whose message describes the original error to the user.
@@ -78,6 +105,8 @@ def as_original_type(ours: EvalError, original: Exception) -> EvalError:
     """
     our_type = type(ours)
     if isinstance(ours, type(original)) or isinstance(original, SyntaxError):
+        return ours
+    if not isinstance(original, Exception):
         return ours
     # Some built-in types, such as OSError, can only be created by their own `__new__`.
     built_in = next(base for base in type(original).__mro__ if base.__module__ == "builtins")

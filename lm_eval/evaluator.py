@@ -34,7 +34,7 @@ from lm_eval.engine.keys import set_digests
 from lm_eval.engine.repeats import repeated
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.threads import numpy_on_one_thread
-from lm_eval.errors import EvalError
+from lm_eval.errors import EvalError, describe_cause, raise_interrupt
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import InterimResults
 from lm_eval.launch import launched_rank
@@ -49,6 +49,7 @@ from lm_eval.models.identity import model_identity
 from lm_eval.preparation import (
     build_requests,
     check_fit,
+    check_groups,
     check_run,
     check_types,
     chosen_documents,
@@ -68,7 +69,7 @@ from lm_eval.runs.hashes import task_hashes
 from lm_eval.runs.observer import RunObserver
 from lm_eval.runs.run import Run, open_run
 from lm_eval.runs.stored import run_to_resume
-from lm_eval.scoring import answered, score, unanswered_documents
+from lm_eval.scoring import answered, score, third_party_error, unanswered_documents
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -97,14 +98,15 @@ def run_evaluation(
     with open_run(run) as active_run, run.in_environment():
         for observer in observers:
             observer.opened(run)
-        results = _evaluate_run(run, active_run, task_manager)
+        with exits_as_errors():
+            results = _evaluate_run(run, active_run, task_manager)
         if results is None or not active_run.writes:
             return results
         try:
+            written = active_run.save(results)
+        finally:  # if they cannot be written, they are at least shown
             for observer in observers:
                 observer.scored(run, results)
-        finally:  # results are saved even if an observer fails
-            written = active_run.save(results)
     for observer in observers:
         observer.saved(run, results, written)
     return results
@@ -127,6 +129,7 @@ def _evaluate_run(
         loaded = load_tasks(run, manager)
         tasks, groups = loaded["tasks"], loaded["groups"]
         check_run(run, tasks)
+        check_groups(groups, tasks)
         decontamination = contaminated_documents(run.decontaminate, findings, tasks)
         if run.check_integrity:
             with code_session(run, active_run.verdicts):
@@ -244,15 +247,37 @@ def attach_answers_to_errors(
 ) -> Iterator[None]:
     """Attaches the answers of all tasks to an `EvalError` raised inside the `with` block.
 
-    If scoring fails, the caller can save them (`EvalError.answers`). `chosen` are the numbers of
+    Any other error becomes an `EvalError`; the user's interruption passes unchanged. If scoring
+    fails, the caller can save the answers (`EvalError.answers`). `chosen` are the numbers of
     the evaluated documents of each task; a task that is not in it was evaluated from the first one
     on.
     """
     try:
         yield
-    except EvalError as error:
+    except BaseException as error:
         answers = {name: requests_with_answers(t, chosen.get(name)) for name, t in tasks.items()}
-        raise error.with_answers(answers) from error.__cause__
+        if isinstance(error, EvalError):
+            raise error.with_answers(answers) from error.__cause__
+        named = third_party_error("computing the results failed", error)
+        raise named.with_answers(answers) from error
+
+
+@contextmanager
+def exits_as_errors() -> Iterator[None]:
+    """Turns `SystemExit` and the like, raised by code of tasks or models, into an `EvalError`.
+
+    The user's own interruption passes.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        raise_interrupt(error)
+        raise EvalError(
+            f"code of a task or model ended the program ({describe_cause(error)}). It must raise "
+            "another exception instead."
+        ) from error
 
 
 def seed_generators(seeds: Seeds) -> None:
@@ -527,7 +552,8 @@ def evaluate(
     tasks, groups = flatten(task_dict)
     findings = None if decontaminate is None else read_findings(decontaminate)
     decontamination = contaminated_documents(decontaminate, findings, tasks)
-    return evaluate_tasks(run, lm, tasks, groups, decontamination=decontamination)
+    with exits_as_errors():
+        return evaluate_tasks(run, lm, tasks, groups, decontamination=decontamination)
 
 
 def flatten(task_dict: Mapping[Any, Any]) -> tuple[dict[str, Task], dict[str, Group]]:

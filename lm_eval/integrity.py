@@ -24,7 +24,7 @@ from lm_eval.api.task import Task
 from lm_eval.code_scoring import check_canonical, is_code_task, uses_sandbox
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.engine.keys import prompts_hash, set_digests
-from lm_eval.errors import ConfigError, EvalError, describe_cause
+from lm_eval.errors import ConfigError, EvalError, describe_cause, raise_interrupt
 from lm_eval.metrics.documents import NOT_A_CHOICE
 from lm_eval.prompts.fields import column_or_template, none_in
 from lm_eval.results.summarize import UncertaintyConfig, summarize
@@ -175,7 +175,8 @@ def _none_problems_in(
                 problem = none_in(copied, spec, read(copied, spec))
             except EvalError as error:
                 problem = f"fails: {error}"
-            except (Exception, SystemExit) as error:  # from code in the task folder
+            except BaseException as error:  # from code in the task folder
+                raise_interrupt(error)
                 problem = f"fails: {describe_cause(error)}"
             if problem is not None:
                 found[number] = problem

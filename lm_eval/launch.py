@@ -6,15 +6,29 @@ import os
 import sys
 from typing import Any
 
+from lm_eval.errors import ConfigError
+
 
 def launched_count() -> int:
     """Returns the number of processes (`WORLD_SIZE`); 1 if this process was started alone."""
-    return int(os.environ.get("WORLD_SIZE") or 1)
+    return _number("WORLD_SIZE", 1)
 
 
 def launched_rank() -> int:
     """Returns the rank of this process; 0 if it was started alone, even if `RANK` is set."""
-    return int(os.environ.get("RANK") or 0) if launched_count() > 1 else 0
+    return _number("RANK", 0) if launched_count() > 1 else 0
+
+
+def _number(name: str, default: int) -> int:
+    """Returns the value of an environment variable; raises `ConfigError` if it is no number."""
+    given = os.environ.get(name)
+    try:
+        return int(given) if given else default
+    except ValueError as error:
+        raise ConfigError(
+            f"the environment variable {name} is {given!r}, but must be a number. Launchers such "
+            "as torchrun set it; unset it to run a single process."
+        ) from error
 
 
 def torch_distributed() -> Any:

@@ -13,13 +13,23 @@ from functools import cache
 from typing import Any
 
 from lm_eval.api.context import RunContext
+from lm_eval.api.group import Group
 from lm_eval.api.model import LM, TemplateLM, check_has_chat_template
 from lm_eval.api.task import Task
 from lm_eval.code_scoring import is_code_task, is_uncontained
-from lm_eval.config.generation import MAX_LENGTH_NAMES
+from lm_eval.config.generation import MAX_LENGTH_NAMES, find_meaningless
 from lm_eval.config.run import RunConfig
 from lm_eval.data.draw import draw
-from lm_eval.errors import ConfigError, ModelError, as_original_type, suggestion
+from lm_eval.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    as_original_type,
+    describe_cause,
+    raise_interrupt,
+    suggestion,
+)
+from lm_eval.needed_packages import check_packages
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -58,6 +68,8 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
         if run.gen_kwargs and task.get_config("output_type") == "generate_until":
             task.set_config("generation_kwargs", run.gen_kwargs, update=True)
             _warn_of_ignored_length(name, task, run.gen_kwargs)
+        if problem := find_meaningless(_generation_settings(task)):
+            raise ConfigError(f"task {name!r}: generation_kwargs: {problem}")
         if run.predict_only:
             task.override_metric("bypass")
         # A task that sets 0 few-shot examples does not work with others.
@@ -70,6 +82,13 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
         elif task.get_config("num_fewshot") is None:
             task.set_config("num_fewshot", 0)
         task.set_fewshot_seed(run.seed.fewshot)
+
+
+def _generation_settings(task: Task) -> Mapping[str, Any]:
+    """Returns the generation settings of a task; empty if it generates nothing."""
+    settings = task.get_config("generation_kwargs")
+    generates = task.get_config("output_type") == "generate_until"
+    return settings if generates and isinstance(settings, Mapping) else {}
 
 
 def _warn_of_ignored_length(name: str, task: Task, gen_kwargs: Mapping[str, Any]) -> None:
@@ -106,6 +125,29 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
         if is_code_task(task):
             _check_code_task(run, name, task)
         task.check_filters()
+        if not run.predict_only:
+            check_packages(name, task)
+
+
+def check_groups(groups: Mapping[str, Group], tasks: Mapping[str, Task]) -> None:
+    """Raises `ConfigError` if a function that aggregates the scores of a group fails.
+
+    It is called with scores of 0.5, so that an error is found before the model is asked.
+    """
+    for name, group in groups.items():
+        count = len([one for one in group.get_all_tasks() if one.task_name in tasks])
+        for wanted in group.aggregate_metric_list or ():
+            if not callable(wanted.aggregation) or not count:
+                continue
+            try:
+                wanted.aggregation([0.5] * count, [1] * count)
+            except BaseException as error:
+                raise_interrupt(error)
+                raise ConfigError(
+                    f"group {name!r}: its aggregation of {wanted.metric!r} fails: "
+                    f"{describe_cause(error)}. It is called as function(scores, sizes), with two "
+                    "lists of numbers. Nothing has been run."
+                ) from error
 
 
 def _check_code_task(run: RunConfig, name: str, task: Task) -> None:
@@ -277,8 +319,34 @@ def build_requests(
         tokenizer_name=lm.tokenizer_name if run.apply_chat_template else "",
     )
     _check_implemented(lm, name, task)
+    _check_requests(name, task)
     if run.write_out:
         log_first_prompt(task)
+
+
+def _check_requests(name: str, task: Task) -> None:
+    """Raises if requests mean nothing, before the model is asked.
+
+    That is `ConfigError` for generation settings that no model can apply, and `DataError` for a
+    task whose texts to be scored are all empty: their perplexity is not defined.
+    """
+    if task.instances and all(
+        request.request_type == "loglikelihood_rolling" and not any(request.args)
+        for request in task.instances
+    ):
+        raise DataError(
+            f"task {name!r}: the texts of all its documents are empty (document "
+            f"{task.instances[0].doc_number} is the first), so there is nothing to score. Check "
+            "doc_to_target and the data."
+        )
+    for request in task.instances:
+        if request.request_type == "generate_until" and len(request.args) > 1:
+            settings = request.args[1]
+            if isinstance(settings, Mapping) and (problem := find_meaningless(settings)):
+                raise ConfigError(
+                    f"task {name!r}, document {request.doc_number}: its generation settings: "
+                    f"{problem}"
+                )
 
 
 def log_first_prompt(task: Task) -> None:

@@ -14,7 +14,7 @@ from lm_eval.api.instance import Completion, Failure, Instance
 from lm_eval.api.task import Task
 from lm_eval.code_scoring import run_programs
 from lm_eval.engine.gc_pause import gc_paused
-from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause
+from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause, raise_interrupt
 from lm_eval.filters.thinking import Thinking
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class TaskScores:
         try:
             shared = [self.task.cluster_of(requests[0].doc, column) for requests in self.requests]
             return [one if isinstance(one, Hashable) else repr(one) for one in shared]
-        except Exception as error:
+        except BaseException as error:
             what = f"task {self.task.task_name!r}: reading its clusters ({column!r}) failed"
             raise third_party_error(what, error) from error
 
@@ -251,7 +251,7 @@ def _filter(task: Task, think_end_token: Any) -> None:
     except EvalError as error:
         message = f"task {task.task_name!r}: filtering its answers failed: {error}"
         raise type(error)(message) from error
-    except Exception as error:
+    except BaseException as error:
         what = f"task {task.task_name!r}: filtering its answers failed"
         raise third_party_error(what, error) from error
 
@@ -285,7 +285,7 @@ def _measure(
     except EvalError as error:
         message = f"task {task.task_name!r}: scoring its documents failed: {error}"
         raise type(error)(message) from error
-    except Exception as error:
+    except BaseException as error:
         what = f"task {task.task_name!r}: scoring its documents failed"
         raise third_party_error(what, error) from error
     if columns is not None:
@@ -298,7 +298,7 @@ def _measure(
         except EvalError as error:
             message = f"task {task.task_name!r}, document {number}: scoring it failed: {error}"
             raise type(error)(message) from error
-        except Exception as error:
+        except BaseException as error:
             what = f"task {task.task_name!r}, document {number}: scoring it failed"
             raise third_party_error(what, error) from error
         _add_row(columns, values, position)
@@ -343,12 +343,13 @@ def _add_row(columns: dict[str, list[Any]], values: Mapping[str, Any], position:
                 column.append(ABSENT)
 
 
-def third_party_error(what: str, error: Exception) -> EvalError:
+def third_party_error(what: str, error: BaseException) -> EvalError:
     """Returns the error to raise when third-party code raised `error`.
 
     It is an `EvalError` that also has the type of `error`. Its message is `what`, which says what
-    failed, and the cause.
+    failed, and the cause. Raises `error` itself if the user has interrupted the program.
     """
+    raise_interrupt(error)
     return as_original_type(EvalError(f"{what}: {describe_cause(error)}"), error)
 
 

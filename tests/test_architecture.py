@@ -39,7 +39,7 @@ MAY_USE = {
     "extras": set(),
     "defaults": set(),
     "folders": set(),
-    "launch": set(),
+    "launch": {"errors"},
     "logs": {"launch", "printable", "redaction"},
     "markdown": {"printable"},
     "printable": set(),
@@ -84,7 +84,10 @@ MAY_USE = {
     "integrity": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "engine", "scoring", "code_eval", "code_scoring", "results"},
-    "preparation": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "sandbox", "code_scoring"},
+    "needed_packages": FOUNDATION | CONTRACTS | TASK_CONTRACTS,
+    "preparation": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "sandbox", "code_scoring", "needed_packages"},
     "evaluator": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"}

@@ -144,19 +144,36 @@ def test_a_disk_that_fails_beside_the_model_is_told_at_the_next_answer(
             store.add("loglikelihood", *batch(1))
 
 
-def test_a_store_removed_under_a_run_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("whole_folder", [True, False])
+def test_a_store_removed_under_a_run_is_said_once_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, whole_folder: bool
 ) -> None:
-    monkeypatch.setattr(wal_sync, "SYNC_EVERY", 0.01)
-    with caplog.at_level(logging.WARNING), AnswerStore(tmp_path / "s" / "a", "m") as store:
-        shutil.rmtree(tmp_path / "s")
-        for number in range(3):
-            store.add("loglikelihood", *batch(number))
-            time.sleep(0.05)
-    assert [r.getMessage().partition("; ")[0] for r in caplog.records] == [
-        f"{tmp_path / 's' / 'a'}: the answer store was removed during the run. The run "
-        "continues and will write its results, but its answers are not stored"
-    ]
+    path = tmp_path / "s" / "a"
+    with caplog.at_level(logging.WARNING), AnswerStore(path, "m") as store:
+        store.add("loglikelihood", *batch(0))
+        store.add("generate_until", [b"t" * 16], ["a text"])
+        store.add_failures({b"f" * 16: "a reason"})
+        if whole_folder:
+            shutil.rmtree(tmp_path / "s")
+        else:
+            path.unlink()
+        store.add("loglikelihood", *batch(1))
+        store.add("loglikelihood_rolling", [b"r" * 16], [-2.0])
+    (warning,) = [r.getMessage() for r in caplog.records]
+    assert warning.startswith(f"{path}: the answer store was removed during the run. It is created")
+    with AnswerStore(path, "m") as store:
+        assert store.find(batch(0)[0]) == batch(0)[1]
+        assert store.find(batch(1)[0]) == batch(1)[1]
+        assert store.find([b"t" * 16, b"r" * 16]) == ["a text", -2.0]
+        assert store.failure(b"f" * 16) == "a reason"
+
+
+def test_a_store_removed_after_the_last_answer_is_made_again(tmp_path: Path) -> None:
+    with AnswerStore(tmp_path / "a", "m") as store:
+        store.add("loglikelihood", *batch(0))
+        (tmp_path / "a").unlink()
+    with AnswerStore(tmp_path / "a", "m") as store:
+        assert store.find(batch(0)[0]) == batch(0)[1]
 
 
 def test_results_are_on_the_disk_before_they_have_their_name(
@@ -202,21 +219,12 @@ def test_a_killed_run_is_read_where_nobody_may_write(
     assert {p.name: p.read_bytes() for p in killed.parent.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        "UPDATE answers SET answers = substr(answers, 1, 20)",
-        "UPDATE answers SET answers = x'4A7B7D'",
-        "UPDATE answers SET keys = x'00'",
-        "DROP TABLE models",
-    ],
-)
-def test_a_row_that_makes_no_sense_is_told(tmp_path: Path, spoil: str) -> None:
+def test_a_store_without_its_tables_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with AnswerStore(path, "m") as store:
         store.add("loglikelihood", *batch(0))
     with sqlite3.connect(path) as connection:
-        connection.execute(spoil)
+        connection.execute("DROP TABLE models")
     connection.close()
     with pytest.raises(StoreError, match="is damaged or is not an answer store"):
         AnswerStore(path, "m")

@@ -618,8 +618,8 @@ def test_answers_that_could_not_be_scored_are_kept_where_no_folder_was_named(
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    (kept,) = re.findall(r"All answers are stored in (\S+)\.", done.stderr)
-    (file,) = Path(kept).glob("answers_sums_*.jsonl")
+    (kept,) = re.findall(r"All answers are stored in (\S+)\. Fix", done.stderr)
+    (file,) = Path(kept).glob("samples_sums_*.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["doc"]["question"] for line in lines] == [f"q{i}" for i in range(6)]
     assert all(line["resps"] for line in lines)

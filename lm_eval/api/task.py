@@ -23,7 +23,14 @@ from lm_eval.api.registry import Need, get_metric, get_metric_aggregation, is_hi
 from lm_eval.config.task import TASK_FIELDS, TaskConfig
 from lm_eval.data import Origin, as_dataset_dict, load_splits
 from lm_eval.data.fingerprint import describe_documents
-from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause, suggestion
+from lm_eval.errors import (
+    ConfigError,
+    DataError,
+    EvalError,
+    describe_cause,
+    raise_interrupt,
+    suggestion,
+)
 from lm_eval.filters import absolute_paths, build_filter_ensemble, build_pipelines
 from lm_eval.metrics import documents
 from lm_eval.metrics.aggregations import bits_per_byte, mean, weighted_perplexity
@@ -432,7 +439,8 @@ class Task(abc.ABC):
                 )
             except EvalError as error:
                 raise type(error)(self._locate_message(doc_id, str(error))) from error
-            except (Exception, SystemExit) as error:  # from code in the task folder
+            except BaseException as error:  # from code in the task folder
+                raise_interrupt(error)
                 problem = f"making its prompt failed: {describe_cause(error)}"
                 raise DataError(self._locate_message(doc_id, problem)) from error
         if not instances:
@@ -532,6 +540,10 @@ class Task(abc.ABC):
         """
         for pipeline in self._filters:
             pipeline.apply(self.instances)
+
+    def filter_steps(self) -> list[Callable[[], Any]]:
+        """Returns the functions that create the filters of all pipelines, in order."""
+        return [step for pipeline in self._filters for step in pipeline.filters]
 
     def check_filters(self) -> None:
         """Raises an `EvalError` if a filter cannot be applied to the answers of this task.

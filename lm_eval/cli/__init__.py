@@ -32,7 +32,15 @@ from lm_eval.cli import (
     show,
     validate,
 )
-from lm_eval.errors import EvalError, ForeignRunError, WhichRunError, suggestion
+from lm_eval.cli.streams import lasting_streams, say
+from lm_eval.errors import (
+    EvalError,
+    ForeignRunError,
+    WhichRunError,
+    describe_cause,
+    raise_interrupt,
+    suggestion,
+)
 from lm_eval.logs import setup_logging
 from lm_eval.printable import printable, printable_stdout
 from lm_eval.redaction import hide_in_text, redacting_excepthook
@@ -101,38 +109,44 @@ def run_command(execute: Callable[[argparse.Namespace], Any], arguments: argpars
     Prints errors on one line. An `execute` that returns nothing has succeeded.
     """
     debug = getattr(arguments, "debug", False)
-    setup_logging(getattr(arguments, "verbosity", None))
-    if arguments.debug and sys.excepthook is sys.__excepthook__:
+    if debug and sys.excepthook is sys.__excepthook__:
         sys.excepthook = redacting_excepthook  # prints the error that is raised below
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
-        with _progress_bars_only_on_terminals(), printable_stdout(sys.stdout):
+        setup_logging(getattr(arguments, "verbosity", None))
+        with (
+            _progress_bars_only_on_terminals(),
+            lasting_streams() as streams,
+            printable_stdout(sys.stdout),
+        ):
             code: int = execute(arguments) or 0
-        if sys.stdout is not None:  # None if the descriptor was closed (`>&-`)
-            sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # the reader of the pipe was closed, for example `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return streams.exit_code(code)
+    except BaseException as error:
+        return _report(error, debug)
+
+
+def _report(error: BaseException, debug: bool) -> int:
+    """Prints why a command ended, and returns its exit code; with `debug`, raises the error.
+
+    A command returns its exit code, so that `SystemExit` comes only from code of tasks and models.
+    """
+    try:
+        raise_interrupt(error)
     except KeyboardInterrupt as stop:
-        text = " ".join(["lm-eval: interrupted.", *map(str, stop.args)])
-        print(printable(text), file=sys.stderr)
+        say(printable(" ".join(["lm-eval: interrupted.", *map(str, stop.args)])))
         return 130
-    except SystemExit as stop:  # a command returns its exit code; only third-party code exits
-        if debug:
-            raise
-        print(
-            f"lm-eval: error: code that was run by the command ended the program (SystemExit: "
-            f"{printable(hide_in_text(str(stop)))}). Run again with --debug to see where.",
-            file=sys.stderr,
+    if debug:
+        raise error
+    if isinstance(error, Exception):
+        text = _message(error)
+    else:
+        text = (
+            "code that was run by the command ended the program "
+            f"({describe_cause(error)}). Run again with --debug to see where."
         )
-        return 2
-    except Exception as error:
-        if debug:
-            raise
-        print(f"lm-eval: error: {printable(hide_in_text(_message(error)))}", file=sys.stderr)
-        return 2
+    say(f"lm-eval: error: {printable(hide_in_text(text))}")
+    return 2
 
 
 @contextmanager
@@ -229,12 +243,18 @@ def add_debug(parser: Parser) -> None:
     )
 
 
+def _shortened(text: str) -> str:
+    """Returns a name for a message: without control characters, and cut off if it is long."""
+    shown = "".join(one if one.isprintable() else "?" for one in text)
+    return shown if len(shown) <= 200 else f"{shown[:200]}…"
+
+
 def _message(error: Exception) -> str:
     """Returns the text to print for an error, on one line.
 
     For an `EvalError`, returns its message; that of a `WhichRunError` or `ForeignRunError` keeps
-    its line breaks. For other errors, adds the type and a hint to use `--debug`; an error about a
-    file names it.
+    its line breaks. For an error about a file, names it. For other errors, adds the type and a hint
+    to use `--debug`.
     """
     whole = " ".join(str(argument) for argument in error.args)
     if isinstance(error, (WhichRunError, ForeignRunError)):
@@ -244,7 +264,11 @@ def _message(error: Exception) -> str:
         half = _LONGEST_MESSAGE // 2
         text = f"{text[:half]} … {text[-half:]}"
     if isinstance(error, EvalError):
-        return text
+        return text.replace("\0", "\\0")
     if isinstance(error, OSError) and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
+        return f"{_shortened(str(error.filename))}: {error.strerror}. Check this path."
+    if isinstance(error, ValueError) and "embedded null" in text:
+        return "a name or a path contains a NUL character. Remove it."
+    if isinstance(error, RecursionError):
+        return "a value or a file is nested too deeply to be read. Give one with fewer levels."
     return f"{type(error).__name__}: {text} (run again with --debug to see the traceback)"

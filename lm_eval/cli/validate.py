@@ -72,7 +72,7 @@ def _problems_of_model(arguments: argparse.Namespace) -> list[str]:
     If the model cannot be created, nothing is printed, and the error is the only problem returned.
     """
     from lm_eval.config.run import RunConfig
-    from lm_eval.errors import EvalError, describe_cause
+    from lm_eval.errors import EvalError, describe_cause, raise_interrupt
     from lm_eval.models.create import check_before_loading, create_model
     from lm_eval.models.identity import model_identity
     from lm_eval.models.smoke_test import smoke_test
@@ -82,7 +82,8 @@ def _problems_of_model(arguments: argparse.Namespace) -> list[str]:
         check_before_loading(run)
         lm = create_model(run)
         model_identity(run, lm)
-    except (Exception, SystemExit) as error:  # third-party code may raise anything
+    except BaseException as error:  # third-party code may raise anything
+        raise_interrupt(error)
         return [str(error) if isinstance(error, EvalError) else describe_cause(error)]
     report = smoke_test(lm)
     for line in report.lines:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lm_eval.config.python_files import load_python_file
 from lm_eval.config.source_imports import without_current_folder
-from lm_eval.errors import ConfigError, at, suggestion
+from lm_eval.errors import ConfigError, at, raise_interrupt, suggestion
 from lm_eval.extras import remedy
 
 
@@ -143,7 +143,8 @@ class FunctionRef:
                 f"{self.where}: there is no file {path}, and no module {self.module!r} can be "
                 "imported."
             ) from error
-        except (Exception, SystemExit) as error:  # some modules exit if a program is missing
+        except BaseException as error:  # some modules exit if a program is missing
+            raise_interrupt(error)
             raise ConfigError(
                 f"{self.where}: running {path} failed ({type(error).__name__}: {error})."
             ) from error

@@ -8,7 +8,9 @@ hours later. On the command line it is an error; in a task file it causes a warn
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from lm_eval.errors import suggestion
 
@@ -35,6 +37,46 @@ MAX_LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_complet
 """The names of the maximum length of an answer in tokens; if several are set, the first is used."""
 SIMILARITY_CUTOFF = 0.85
 """The similarity to a known name, from 0 to 1, from which an unknown name counts as misspelled."""
+
+
+#: The numbers that a setting may be: a description, the smallest and the largest.
+_RANGES = {
+    "temperature": ("a number of at least 0", 0.0, math.inf),
+    "top_p": ("a number above 0 and at most 1", 5e-324, 1.0),
+    "min_p": ("a number from 0 to 1", 0.0, 1.0),
+    "typical_p": ("a number above 0 and at most 1", 5e-324, 1.0),
+    "repetition_penalty": ("a number above 0", 5e-324, math.inf),
+}
+#: The same for integers. A `top_k` of 0 or -1 means that all tokens may be drawn.
+_INTEGER_RANGES = {
+    "top_k": ("an integer of at least 1 (0 or -1 for all tokens)", -1, math.inf),
+    "num_beams": ("an integer of at least 1", 1, math.inf),
+    "n": ("an integer of at least 1", 1, math.inf),
+    **dict.fromkeys(MAX_LENGTH_NAMES, ("an integer of at least 0", 0, math.inf)),
+}
+
+
+def find_meaningless(settings: Mapping[str, Any]) -> str:
+    """Returns a message about the first setting whose value means nothing; empty if there is none.
+
+    These are numbers out of range, NaN, infinities, and anything that is no number. A value of None
+    is not set.
+    """
+    for ranges, is_valid in ((_RANGES, _is_finite), (_INTEGER_RANGES, _is_integer)):
+        for name, (expected, smallest, largest) in ranges.items():
+            value = settings.get(name)
+            if value is None or (is_valid(value) and smallest <= value <= largest):
+                continue
+            return f"{name} is {value!r}; it must be {expected}."
+    return ""
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return _is_finite(value) and not isinstance(value, bool) and value == int(value)
 
 
 def find_misspelled(names: Iterable[str]) -> str:

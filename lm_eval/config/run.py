@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from lm_eval.config.arguments import merge_arguments
 from lm_eval.config.callables import name_of
-from lm_eval.config.generation import find_misspelled
+from lm_eval.config.generation import find_meaningless, find_misspelled
 from lm_eval.config.yaml_file import load_yaml_file
 from lm_eval.defaults import (
     DEFAULT_BOOTSTRAP_ITERS,
@@ -185,11 +185,12 @@ class RunConfig:
     """The `VARIABLES` that were set when the run was recorded; used for those not set now."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._given = {"model_args": self.model_args, "gen_kwargs": self.gen_kwargs}
         for name in _TABLES:
             setattr(self, name, self._parsed_mapping(name))
             remember_secrets(secret_values(getattr(self, name)))
-        if problem := find_misspelled(self.gen_kwargs):
+        if problem := find_misspelled(self.gen_kwargs) or find_meaningless(self.gen_kwargs):
             raise ConfigError(f"gen_kwargs: {problem}")
         self.seed = Seeds.parse(self.seed)
         self.samples = self._read_samples()
@@ -260,10 +261,26 @@ class RunConfig:
         except IsolationError as error:
             raise ConfigError(f"require_isolation: {error}") from error
 
+    def _check_types(self) -> None:
+        """Raises `ConfigError` if a setting has a type that it cannot have, as in a YAML file."""
+        containers = (list, tuple, set, dict)
+        for name, (expected, is_valid) in _TYPES.items():
+            value = getattr(self, name)
+            if value is not None and not is_valid(value):
+                raise ConfigError(f"{name} must be {expected}, not {_shown(value)}.")
+        tasks = self.tasks if isinstance(self.tasks, (list, tuple)) else [self.tasks]
+        if any(isinstance(one, (bool, int, float)) for one in tasks):
+            raise ConfigError(
+                f"tasks must be a name, or a list of names, not {_shown(self.tasks)}."
+            )
+        if isinstance(self.model, (bool, int, float, *containers)):
+            raise ConfigError(f"model must be the name of a model, not {_shown(self.model)}.")
+
     def _check_numbers(self) -> None:
         """Converts numeric settings to numbers; raises `ConfigError` if one is out of range.
 
-        These are `limit`, `sample`, `sample_seed`, `confidence`, `num_fewshot` and `batch_size`.
+        These are `limit`, `sample`, `sample_seed`, `confidence`, `bootstrap_iters`, `num_fewshot`
+        and `batch_size`.
         """
         for name in ("limit", "sample"):
             if getattr(self, name) is None:
@@ -277,6 +294,8 @@ class RunConfig:
                     "below 1, a fraction of them."
                 )
         self.sample_seed = int(_number("sample_seed", self.sample_seed))
+        if self.max_batch_size is not None:
+            self.max_batch_size = int(_number("max_batch_size", self.max_batch_size))
         if self.max_failed is not None:
             self.max_failed = _number("max_failed", self.max_failed)
             if self.max_failed < 0:
@@ -290,6 +309,13 @@ class RunConfig:
                 raise ConfigError(
                     f"confidence must be between 0 and 1, such as 0.95, not {self.confidence:g}."
                 )
+        if self.bootstrap_iters is not None:
+            number = _number("bootstrap_iters", self.bootstrap_iters, "a whole number")
+            if number < 0 or number != int(number):
+                raise ConfigError(
+                    f"bootstrap_iters must be a whole number of at least 0, not {number:g}."
+                )
+            self.bootstrap_iters = int(number)
         if self.num_fewshot is not None:
             self.num_fewshot = int(_number("num_fewshot", self.num_fewshot))
             if self.num_fewshot < 0:
@@ -312,15 +338,21 @@ class RunConfig:
             path = Path(samples)
             text = samples
             if not samples.lstrip().startswith("{"):
-                if not path.is_file():
+                if not _is_file(path):
                     raise ConfigError(
                         f"samples: there is no file {samples}. Give the path of a JSON file, or "
                         'JSON text such as {"task": [0, 3]}.'
                     )
-                text = path.read_text(encoding="utf-8")
+                try:
+                    text = path.read_text(encoding="utf-8")
+                except (OSError, ValueError) as error:
+                    raise ConfigError(
+                        f"samples: the file {path} cannot be read as text ({error}). Give a JSON "
+                        'file such as {"task": [0, 3]}.'
+                    ) from error
             try:
                 samples = json.loads(text)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 what = "the value" if text is samples else f"the file {path}"
                 raise ConfigError(f"samples: {what} is not valid JSON: {error}.") from error
         if samples is None:
@@ -462,6 +494,51 @@ class RunConfig:
             ) from error
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _is_paths(value: Any) -> bool:
+    return all(map(_is_path, value)) if isinstance(value, (list, tuple)) else _is_path(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, (bool, int)) and value in (0, 1)
+
+
+#: What settings may be, apart from None: a description for messages, and a check.
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("use_cache", "output_path", "data_dir"), ("a path", _is_path)),
+    "include_path": ("a path or a list of paths", _is_paths),
+    **dict.fromkeys(("system_instruction", "cluster", "samples_format"), ("text", _is_text)),
+    "device": ("a name such as cuda:0", lambda value: not isinstance(value, (list, dict, tuple))),
+    "verbosity": ("a level such as INFO", lambda value: isinstance(value, (str, int))),
+    "apply_chat_template": (
+        "true, false or the name of a template",
+        lambda value: isinstance(value, str) or _is_flag(value),
+    ),
+    "environment": ("a mapping", lambda value: isinstance(value, Mapping)),
+    **dict.fromkeys(
+        (
+            *("fresh", "check_integrity", "write_out", "log_samples", "predict_only"),
+            *("fewshot_as_multiturn", "show_config", "trust_remote_code"),
+            "confirm_run_unsafe_code",
+        ),
+        ("true or false", _is_flag),
+    ),
+}
+
+
+def _shown(value: Any) -> str:
+    """Returns a value for a message, cut off if it is long."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
+
 def _number(name: str, value: Any, expected: str = "a number") -> float:
     """Returns the value of the setting `name` as a number.
 
@@ -470,15 +547,23 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{name} must be {expected}, not {value!r}.") from error
+        raise ConfigError(f"{name} must be {expected}, not {_shown(value)}.") from error
     if not math.isfinite(number):
         raise ConfigError(f"{name} must be {expected}, not {value!r}.")
     return number
 
 
+def _is_file(path: Path) -> bool:
+    """Returns whether `path` is an existing file; False for a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long, or with a NUL character
+        return False
+
+
 def _is_task_file(spec: Any) -> bool:
     """Returns whether a task is given as the path of an existing YAML file."""
-    return isinstance(spec, str) and spec.endswith((".yaml", ".yml")) and Path(spec).is_file()
+    return isinstance(spec, str) and spec.endswith((".yaml", ".yml")) and _is_file(Path(spec))
 
 
 def _recorded_task(spec: Any) -> Any:

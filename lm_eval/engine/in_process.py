@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.context import in_context
 from lm_eval.api.instance import Failure
 from lm_eval.api.model import CacheHook
+from lm_eval.engine.answer_checks import EXPECTED, as_python, is_answer, to_stored
 from lm_eval.engine.executor import Executor, Outcome, Report
 from lm_eval.engine.reports import ModelReports
-from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause
+from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause, raise_interrupt
 
 if TYPE_CHECKING:
     from lm_eval.api.context import RunContext
@@ -58,7 +58,11 @@ class InProcess(Executor):
         if report is None:
             return list(self._checked(kind, listed, self._call_model(kind, listed)))
         reports = ModelReports(
-            kind, listed, report, is_valid=_IS_VALID[kind], to_stored=_TO_STORED_TYPES[kind]
+            kind,
+            listed,
+            report,
+            is_valid=lambda answer: is_answer(kind, as_python(answer)),
+            to_stored=lambda answer: to_stored(kind, as_python(answer)),
         )
         self._lm.set_cache_hook(CacheHook(reports.add, reports.add_batch))
         outcomes = []
@@ -101,7 +105,7 @@ class InProcess(Executor):
         for NaN, and for too few or too many answers.
         """
         model = f"{type(self._lm).__name__}.{kind}"
-        is_valid, count = _IS_VALID[kind], 0
+        count = 0
         unanswered: Counter[str] = Counter()
         for answer in _iterate(answers, model):
             if count == len(requests):
@@ -109,14 +113,15 @@ class InProcess(Executor):
                 break
             request = requests[count]
             count += 1
-            outcome = _as_python(answer)
+            outcome = as_python(answer)
             if outcome is None and kind == "generate_until":
                 unanswered[str(request.task_name)] += 1
                 outcome = ""
-            elif not isinstance(outcome, Failure) and not is_valid(outcome):
+            elif not isinstance(outcome, Failure) and not is_answer(kind, outcome):
                 raise ModelError(
-                    f"{model} returned {outcome!r} for a request of task {request.task_name!r}, "
-                    f"document {request.doc_id}; it must return {_EXPECTED[kind]}."
+                    f"{model} returned {_shortened(outcome)} for a request of task "
+                    f"{request.task_name!r}, document {request.doc_number} (request {request.idx} "
+                    f"of it); it must return {EXPECTED[kind]}."
                 )
             yield outcome
         if count != len(requests):
@@ -131,6 +136,12 @@ class InProcess(Executor):
             )
             if hasattr(self._lm, "run_context"):
                 self._lm.run_context.usage.failed.update(unanswered)
+
+
+def _shortened(value: object) -> str:
+    """Returns the `repr` of a value for a message, cut off if it is long."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]} …"
 
 
 def _wrong_count(model: str, found: object, expected: int) -> ModelError:
@@ -157,20 +168,22 @@ def _model_errors(model: str) -> Iterator[None]:
     """Turns an exception in a model's code into a `ModelError` that names the `model` method.
 
     An `EvalError` passes unchanged. If possible, the new error is also an instance of the original
-    exception's type, so that `except` clauses for that type work; for `SystemExit` it is not.
+    exception's type, so that `except` clauses for that type work; for `SystemExit` it is not. The
+    user's own interruption passes too.
     """
     try:
         yield
     except EvalError:
         raise
-    except SystemExit as stop:
+    except BaseException as error:
+        raise_interrupt(error)
+        if isinstance(error, Exception):
+            named = ModelError(f"{model} failed: {describe_cause(error)}")
+            raise as_original_type(named, error) from error
         raise ModelError(
-            f"{model} ended the program (SystemExit: {stop}); a model must return answers or raise "
-            "another exception."
-        ) from stop
-    except Exception as error:
-        named = ModelError(f"{model} failed: {describe_cause(error)}")
-        raise as_original_type(named, error) from error
+            f"{model} ended the program ({describe_cause(error)}); a model must return answers or "
+            "raise another exception."
+        ) from error
 
 
 class Lockstep(InProcess):
@@ -207,57 +220,3 @@ class Lockstep(InProcess):
         The values of the others are left out: every process has executed the same requests.
         """
         return [value] if self.collects else None
-
-
-# -- checks of answers ------------------------------------------------------------------------
-
-
-def _as_python(answer: Any) -> Any:
-    """Returns an answer with numpy and torch scalars as Python numbers, and pairs as tuples.
-
-    A pair is a list, a tuple or a one-dimensional array of two items. Any other answer is returned
-    unchanged.
-    """
-    if type(answer) in _PLAIN_TYPES:
-        return answer
-    if type(answer) is tuple and len(answer) == 2:
-        value, greedy = answer
-        is_plain = type(value) in _PLAIN_TYPES and type(greedy) in _PLAIN_TYPES
-        return answer if is_plain else (_as_python(value), _as_python(greedy))
-    if isinstance(answer, list) and len(answer) == 2:
-        return _as_python(tuple(answer))
-    size = getattr(answer, "ndim", None)
-    if size == 0:
-        return answer.item()
-    return tuple(answer.tolist()) if size == 1 and len(answer) == 2 else answer
-
-
-def _is_number(value: Any) -> bool:
-    """Returns whether `value` is a real number other than NaN; infinities and bools count."""
-    return isinstance(value, Real) and value == value
-
-
-def _plain_pair(answer: Any) -> Any:
-    value, greedy = answer
-    if type(answer) is tuple and type(value) is float and type(greedy) is bool:
-        return answer
-    return (float(value), bool(greedy))
-
-
-_PLAIN_TYPES = (float, str, int, bool, type(None), Failure)
-_EXPECTED = {
-    "loglikelihood": "a pair: a log-likelihood (not NaN), and whether greedy decoding gives it",
-    "loglikelihood_rolling": "a log-likelihood (not NaN)",
-    "generate_until": "a string",
-}
-_IS_VALID: dict[str, Callable[[Any], bool]] = {
-    "loglikelihood": lambda a: isinstance(a, (tuple, list)) and len(a) == 2 and _is_number(a[0]),
-    "loglikelihood_rolling": _is_number,
-    "generate_until": lambda a: isinstance(a, str),
-}
-#: Functions that convert an answer to the types that the store returns.
-_TO_STORED_TYPES: dict[str, Callable[[Any], Any]] = {
-    "loglikelihood": _plain_pair,
-    "loglikelihood_rolling": float,
-    "generate_until": lambda a: a,
-}

@@ -1,18 +1,19 @@
 """The answer store: one SQLite file in WAL (write-ahead log) mode.
 
 Any number of runs, models and processes can share a file. Answers are written in batches, with
-one table row per batch: one blob with all keys and one blob with all values. A row is written
-completely or not at all, even if the process is killed. Commits do not wait for the disk; the log
-is fsynced in the background once a second (`wal_sync.py`), so a power failure loses at most the
-last second. It cannot damage the file, because SQLite waits for the disk wherever the order of
-writes matters.
+one table row per batch: one blob with all keys, one with all values and one with all checksums
+(`answer_codec.py`). A row is written completely or not at all, even if the process is killed.
+Commits do not wait for the disk; the log is fsynced in the background once a second
+(`wal_sync.py`), so a power failure loses at most the last second. It cannot damage the file,
+because SQLite waits for the disk wherever the order of writes matters.
 
-When a store is opened, the answers of one model are read into a dictionary. Lookups need no query.
+When a store is opened, the whole file is checked, and the answers of one model are read into a
+dictionary. Lookups need no query. Damaged answers are reported and left out, so that they are asked
+again; the rest of a damaged file is kept (`store_repair.py`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -24,25 +25,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
-from lm_eval.api.instance import Completion
-from lm_eval.engine.keys import KEY_SIZE
+from lm_eval.engine.answer_codec import FAILURE, Batch, pack, unpack, unpack_unchecked
+from lm_eval.engine.gc_pause import gc_paused
+from lm_eval.engine.store_repair import (
+    copy_readable,
+    full_size,
+    replace_damaged,
+    structural_damage,
+)
+from lm_eval.engine.store_schema import (
+    APPLICATION_ID,
+    FORMAT,
+    Schema,
+    StoreConnection,
+    create_tables,
+)
 from lm_eval.engine.wal_sync import WalSyncer
 from lm_eval.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
-#: SQLite application id in the file header ("LMev"). It distinguishes stores from other databases.
-APPLICATION_ID = 0x4C4D6576
-#: Newest version of the file format that can be read, kept in SQLite's `user_version`. A file has
-#: version 1 until its first failure is stored, then version 2: older versions of lm_eval would read
-#: rows of kind `FAILURE` as answers. It has version 3 from the first answer on that is stored with
-#: its reasoning or finish reason (`Completion`).
-FORMAT = 3
-_FORMAT_OF_FAILURES = 2
-#: The kind of the rows that hold the reasons of failed requests.
-FAILURE = "failure"
 #: The failure reason that marks an answer as discarded: the request is to be sent again.
 FORGOTTEN = "asked again"
 #: Seconds to wait for another process that is writing.
@@ -50,18 +52,6 @@ LOCK_TIMEOUT = 60.0
 #: A disk with fewer free bytes counts as full. SQLite reports a full disk in several ways, also as
 #: an I/O error.
 _FULL_BELOW = 64 * 1024
-
-_SCHEMA = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS models (id INTEGER PRIMARY KEY, identity TEXT UNIQUE NOT NULL);
-CREATE TABLE IF NOT EXISTS answers (
-    model INTEGER NOT NULL, kind TEXT NOT NULL, keys BLOB NOT NULL, answers BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS answers_of_model ON answers (model);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = 1;
-COMMIT;
-"""
 
 #: The value that `AnswerStore.find` returns for a key without a stored answer.
 MISSING: Any = object()
@@ -90,19 +80,18 @@ class AnswerStore:
         self._failures: dict[bytes, str] = {}
         self._last_row_read = 0
         self.identity = identity
-        self._connection = _connect(self.path, read_only)
+        self._read_only = read_only
+        self._open()
+
+    def _open(self) -> None:
+        """Opens the file and reads the model's answers; see `__init__`."""
+        self._connection = _connect(self.path, self._read_only)
         self._wal_syncer = WalSyncer(self.path)
         try:
-            if not read_only:
-                with self._connection:
-                    self._connection.execute(
-                        "INSERT OR IGNORE INTO models (identity) VALUES (?)", (identity,)
-                    )
-            found = self._connection.execute(
-                "SELECT id FROM models WHERE identity = ?", (identity,)
-            ).fetchone()
-            self._model = int(found[0]) if found else -1
-            self.refresh()
+            self._model = self._find_model()
+            with gc_paused():
+                self._read_unchecked()
+                self.refresh()
         except sqlite3.Error as error:
             self._connection.close()
             raise _store_error(self.path, error) from error
@@ -114,22 +103,101 @@ class AnswerStore:
         """Returns the number of stored answers of this model; failures do not count."""
         return len(self._answers)
 
+    def _find_model(self) -> int:
+        """Returns the number of this model in the file; adds it unless the file is read only.
+
+        A damaged identity is recognized by the checksums of its answers, and replaced. Returns -1
+        if the model has no answers and cannot be added.
+        """
+        select = "SELECT id FROM models WHERE identity = ?"
+        found = self._connection.execute(select, (self.identity,)).fetchone()
+        if found:
+            return int(found[0])
+        first = "SELECT model, min(rowid), kind, keys, answers, checksums FROM answers"
+        rows = []
+        if Schema.of(self._connection).checked:
+            rows = self._connection.execute(f"{first} GROUP BY model").fetchall()
+        for model, _, *columns in rows:
+            if unpack(self.identity, *columns).keys:
+                logger.warning(
+                    "%s: the file is damaged: it has lost the name of the model %d, whose answers "
+                    "are those of this run.",
+                    self.path,
+                    model,
+                )
+                if not self._read_only:
+                    with self._connection:
+                        insert = "INSERT OR REPLACE INTO models VALUES (?, ?)"
+                        self._connection.execute(insert, (model, self.identity))
+                return int(model)
+        if self._read_only:
+            return -1
+        with self._connection:
+            insert = "INSERT OR IGNORE INTO models (identity) VALUES (?)"
+            self._connection.execute(insert, (self.identity,))
+        return int(self._connection.execute(select, (self.identity,)).fetchone()[0])
+
     def refresh(self) -> None:
         """Reads the answers that were added since the last call, also by other processes.
 
-        Raises `StoreError` if a row is damaged, and `sqlite3.Error` if the file cannot be read.
+        Damaged answers are left out and reported in one warning. Unless the file is read only,
+        they are removed from it. Raises `sqlite3.Error` if the file cannot be read.
         """
+        if not Schema.of(self._connection).checked:
+            return  # a file of an older format that is only read
         rows = self._connection.execute(
-            "SELECT rowid, kind, keys, answers FROM answers WHERE model = ? AND rowid > ?",
+            "SELECT rowid, kind, keys, answers, checksums FROM answers "
+            "WHERE model = ? AND rowid > ?",
             (self._model, self._last_row_read),
         )
-        for row, kind, keys, answers in rows:
+        damaged: dict[int, Batch] = {}
+        for row, *columns in rows:
             self._last_row_read = row
-            split = [keys[i : i + KEY_SIZE] for i in range(0, len(keys), KEY_SIZE)]
-            try:
-                self._remember(kind, split, _unpack(kind, answers))
-            except (ValueError, TypeError) as error:
-                raise _damaged_error(self.path, f"row {row}: {error}") from error
+            found = unpack(self.identity, *columns)
+            self._remember(found.kind, found.keys, found.answers)
+            if found.damaged:
+                damaged[row] = found
+        if damaged:
+            self._warn_of_damage(damaged)
+            if not self._read_only:
+                with self._connection:
+                    for row, found in damaged.items():
+                        packed = pack(self.identity, found.kind, found.keys, found.answers)
+                        self._connection.execute(
+                            "UPDATE answers SET kind = ?, keys = ?, answers = ?, checksums = ? "
+                            "WHERE rowid = ?",
+                            (found.kind, *packed, row),
+                        )
+
+    def _read_unchecked(self) -> None:
+        """Reads the answers that an older version has stored, which have no checksums."""
+        table = Schema.of(self._connection).unchecked
+        if table is None:
+            return
+        rows = self._connection.execute(
+            f"SELECT rowid, kind, keys, answers FROM {table} WHERE model = ? ORDER BY rowid",
+            (self._model,),
+        )
+        damaged: dict[int, Batch] = {}
+        for row, *columns in rows:
+            found = unpack_unchecked(*columns)
+            self._remember(found.kind, found.keys, found.answers)
+            if found.damaged:
+                damaged[row] = found
+        if damaged:
+            self._warn_of_damage(damaged)
+
+    def _warn_of_damage(self, rows: Mapping[int, Batch]) -> None:
+        """Logs how many answers of which rows are damaged."""
+        count = sum(found.damaged for found in rows.values())
+        listed = ", ".join(map(str, [*rows][:5])) + (" …" if len(rows) > 5 else "")
+        logger.warning(
+            "%s: the file is damaged: %d of its stored answers (in row %s) are not what was "
+            "written. They are not used; a run asks the model for them again. Check the disk.",
+            self.path,
+            count,
+            listed,
+        )
 
     def _remember(self, kind: str, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         """Adds one row of answers (or failure reasons) to memory; newer rows replace older ones.
@@ -163,16 +231,15 @@ class AnswerStore:
 
         With no reasons nothing is written.
         """
-        if not reasons:
-            return
-        self._require_format(_FORMAT_OF_FAILURES)
-        self.add(FAILURE, list(reasons), list(reasons.values()))
+        if reasons:
+            self.add(FAILURE, list(reasons), list(reasons.values()))
 
     def add(self, kind: str, keys: Sequence[bytes], answers: Sequence[Any]) -> None:
         """Writes a batch of answers to the requests with these `keys`, completely or not at all.
 
         They replace earlier answers and failures of the same keys. After the call they survive the
-        end of this process, but may not be on the disk yet.
+        end of this process, but may not be on the disk yet. If the file was removed meanwhile, it
+        is created again with all answers of this model.
 
         Args:
             kind: the request type, or `FAILURE` if `answers` are the reasons of failures.
@@ -181,28 +248,47 @@ class AnswerStore:
         """
         if not keys:
             return
-        if kind == "generate_until" and any(type(answer) is Completion for answer in answers):
-            self._require_format(FORMAT)
+        if self._wal_syncer.store_is_gone():
+            self._restore()
+        self._insert(kind, keys, answers)
+        self._remember(kind, keys, answers)
+
+    def _insert(self, kind: str, keys: Sequence[bytes], answers: Sequence[Any]) -> None:
         try:
             self._wal_syncer.raise_failure()
             with self._connection:
                 self._connection.execute(
-                    "INSERT INTO answers VALUES (?, ?, ?, ?)",
-                    (self._model, kind, b"".join(keys), _pack(kind, answers)),
+                    "INSERT INTO answers VALUES (?, ?, ?, ?, ?)",
+                    (self._model, kind, *pack(self.identity, kind, keys, answers)),
                 )
         except (OSError, sqlite3.Error) as error:
             raise _store_error(self.path, error) from error
         self._wal_syncer.schedule()
-        self._remember(kind, keys, answers)
 
-    def _require_format(self, version: int) -> None:
-        """Raises the version of the file to at least `version`."""
-        try:
-            if self._connection.execute("PRAGMA user_version").fetchone()[0] < version:
-                with self._connection:
-                    self._connection.execute(f"PRAGMA user_version = {version}")
-        except sqlite3.Error as error:
-            raise _store_error(self.path, error) from error
+    def _restore(self) -> None:
+        """Creates the file again after it was removed, with all answers that were in it or given.
+
+        Raises `StoreError` if it cannot be created.
+        """
+        logger.warning(
+            "%s: the answer store was removed during the run. It is created again, with all %d "
+            "answers of this model.",
+            self.path,
+            len(self._answers),
+        )
+        self._wal_syncer.flush()
+        self._connection.close()
+        answers, failures = self._answers, self._failures
+        self._answers, self._failures, self._last_row_read = {}, {}, 0
+        self._open()
+        by_kind: dict[str, list[bytes]] = {}
+        for key, value in answers.items():
+            by_kind.setdefault(_kind_of(value), []).append(key)
+        for kind, keys in by_kind.items():
+            self._insert(kind, keys, [answers[key] for key in keys])
+        if failures:
+            self._insert(FAILURE, list(failures), list(failures.values()))
+        self._answers, self._failures = {**self._answers, **answers}, failures
 
     def forget(self, keys: Iterable[bytes | None]) -> None:
         """Discards this model's stored answers and failures of these keys; other keys stay.
@@ -213,7 +299,12 @@ class AnswerStore:
         self.add_failures({key: FORGOTTEN for key in known if key is not None})
 
     def close(self) -> None:
-        """Closes the file, and waits until an fsync has written all answers to the disk."""
+        """Closes the file, and waits until an fsync has written all answers to the disk.
+
+        If the file was removed since it was opened, it is created again with all answers.
+        """
+        if not self._read_only and self._answers and self._wal_syncer.store_is_gone():
+            self._restore()
         self._connection.close()  # the last connection to close moves the log into the file
         self._wal_syncer.flush()
 
@@ -238,7 +329,13 @@ def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
         if read_only:
             return _check_and_prepare(path, _open_read_only(path), read_only)
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT, check_same_thread=False)
+        if (size := full_size(path)) is not None:
+            os.truncate(path, size)  # SQLite reads a file without its end only if it is padded
+        connection = sqlite3.connect(
+            path, timeout=LOCK_TIMEOUT, check_same_thread=False, factory=StoreConnection
+        )
+    except StoreError:
+        raise
     except (OSError, sqlite3.Error) as error:
         raise _store_error(path, error) from error
     return _check_and_prepare(path, connection, read_only)
@@ -250,7 +347,7 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
     If file and folder are writable, SQLite may create its shared-memory file, which lets readers
     and writers coordinate; SQLite removes it again. If they are not writable, no other process
     writes either, so the file is opened as immutable. If a killed run has left a log (`-wal`), file
-    and log are copied to a temporary folder and read into memory.
+    and log are copied to a temporary folder and read into memory, as is a file without its end.
 
     Raises `StoreError` if there is no such file.
     """
@@ -259,16 +356,22 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
             f"{path}: the answer store does not exist. Put the file back, or run the "
             "evaluation again."
         )
-    if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK):
-        return _open_uri(path, "rw")
     log = path.with_name(f"{path.name}-wal")
-    if not log.is_file() or not log.stat().st_size:
+    has_log = log.is_file() and log.stat().st_size > 0
+    size = full_size(path)
+    if size is None and os.access(path.parent, os.W_OK) and os.access(path, os.W_OK):
+        return _open_uri(path, "rw")
+    if size is None and not has_log:
         return _open_uri(path, "ro&immutable=1")
     with tempfile.TemporaryDirectory(prefix="lm_eval_store_") as folder:
-        for file in (path, log):
-            shutil.copyfile(file, Path(folder, file.name))
-        on_disk = _open_uri(Path(folder, path.name), "rw")
-        in_memory = sqlite3.connect(":memory:")
+        copy = Path(folder, path.name)
+        shutil.copyfile(path, copy)
+        if size is not None:
+            os.truncate(copy, size)
+        if has_log:
+            shutil.copyfile(log, Path(folder, log.name))
+        on_disk = _open_uri(copy, "rw")
+        in_memory = sqlite3.connect(":memory:", factory=StoreConnection)
         try:
             on_disk.backup(in_memory)
         finally:
@@ -283,7 +386,7 @@ def _open_uri(path: Path, mode: str) -> sqlite3.Connection:
     it.
     """
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT)
+    connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT, factory=StoreConnection)
     connection.execute("PRAGMA query_only = 1")
     return connection
 
@@ -291,18 +394,19 @@ def _open_uri(path: Path, mode: str) -> sqlite3.Connection:
 def _check_and_prepare(
     path: Path, connection: sqlite3.Connection, read_only: bool
 ) -> sqlite3.Connection:
-    """Returns the connection after checking that the file is a store of a known format.
+    """Returns the connection after checking that the file is a sound store of a known format.
 
-    Unless `read_only`, switches it to WAL mode and creates the tables of an empty file. On errors
-    closes the connection and raises `StoreError`.
+    Unless `read_only`, switches it to WAL mode and creates the tables that it lacks. Of a damaged
+    file, the connection has what can be read: a copy in memory if `read_only`, and else a new file
+    in its place. On errors closes the connection and raises `StoreError`.
     """
     try:
         connection.execute("BEGIN")  # a consistent view: another process may be creating the tables
-        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        schema = Schema.of(connection)
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         layout = connection.execute("PRAGMA user_version").fetchone()[0]
         connection.rollback()
-        if not empty and application != APPLICATION_ID:
+        if not schema.empty and application != APPLICATION_ID:
             raise StoreError(
                 f"{path}: this SQLite database is not an answer store. Give another --use_cache or "
                 "--output_path."
@@ -313,20 +417,59 @@ def _check_and_prepare(
                 f"this version reads formats up to {FORMAT}). Use that version, or give another "
                 "--use_cache or --output_path."
             )
+        if not schema.empty and (damage := structural_damage(connection)) is not None:
+            connection = _rescued(path, connection, read_only, damage)
+            schema = Schema.of(connection)
+        if not schema.empty and not (schema.checked or schema.unchecked):
+            raise _damaged_error(path, "it has no answers")
         if read_only:
             return connection
         mode = _enable_wal(connection)
         # Without WAL (some file systems do not support it) each commit must wait for the disk.
         connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
-        if empty:
-            connection.executescript(_SCHEMA)
+        if not schema.checked or layout < FORMAT:
+            create_tables(connection)
         return connection
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         connection.close()
         raise _store_error(path, error) from error
     except StoreError:
         connection.close()
         raise
+
+
+def _rescued(
+    path: Path, connection: sqlite3.Connection, read_only: bool, damage: str
+) -> sqlite3.Connection:
+    """Returns a connection to what can be read of a damaged store, and logs a warning.
+
+    Closes `connection`. Raises `OSError` or `sqlite3.Error` if nothing can be read.
+    """
+    if read_only:
+        rescued = sqlite3.connect(":memory:", factory=StoreConnection)
+        try:
+            count = copy_readable(connection, rescued, path.stat().st_size)
+        except BaseException:
+            rescued.close()
+            raise
+        finally:
+            connection.close()
+        where = "They are used as they are; `lm-eval resume` asks for the others again."
+    else:
+        kept, count = replace_damaged(path, connection)
+        rescued = sqlite3.connect(
+            path, timeout=LOCK_TIMEOUT, check_same_thread=False, factory=StoreConnection
+        )
+        where = f"They were copied to a new file, and the damaged one is kept as {kept.name}."
+    logger.warning(
+        "%s: the file is damaged (%s). %d of its answers can be read. %s Answers that are missing "
+        "are asked again. Check the disk.",
+        path,
+        damage,
+        count,
+        where,
+    )
+    return rescued
 
 
 def _enable_wal(connection: sqlite3.Connection) -> str:
@@ -376,49 +519,14 @@ def _damaged_error(path: Path, text: str) -> StoreError:
     )
 
 
+def _kind_of(answer: Any) -> str:
+    """Returns the request type that a stored answer belongs to."""
+    kinds = {tuple: "loglikelihood", float: "loglikelihood_rolling"}
+    return kinds.get(type(answer), "generate_until")
+
+
 def _is_full(folder: Path) -> bool:
     try:
         return shutil.disk_usage(folder).free < _FULL_BELOW
     except OSError:
         return False
-
-
-# -- the binary format of answers ------------------------------------------------------------------
-
-
-def _pack(kind: str, answers: Sequence[Any]) -> bytes:
-    """Returns a batch of answers as bytes; `_unpack` restores them exactly.
-
-    `kind` is the request type, or `FAILURE`. Log-likelihood pairs are packed as float64 values
-    followed by one byte per greedy flag, all other answers as JSON. The first byte names the
-    format: `P` for pairs, `J` for JSON.
-    """
-    if kind == "loglikelihood" and set(map(type, answers)) == {tuple}:
-        # Not zip(*answers): one iterator per answer would trigger garbage collection.
-        values, greedy = [a[0] for a in answers], [a[1] for a in answers]
-        if set(map(type, values)) == {float}:
-            return b"P" + np.array(values, dtype="<f8").tobytes() + bytes(greedy)
-    plain = [_with_details(answer) if type(answer) is Completion else answer for answer in answers]
-    return b"J" + json.dumps(plain, default=float).encode()
-
-
-def _with_details(answer: Completion) -> dict[str, str]:
-    """Returns an answer with its reasoning and finish reason as JSON data."""
-    details = {"reasoning": answer.reasoning, "finish_reason": answer.finish_reason}
-    return {"text": str(answer), **{k: v for k, v in details.items() if v is not None}}
-
-
-def _unpack(kind: str, packed: bytes) -> list[Any]:
-    """Returns the answers that `_pack` has packed; `kind` is the same as there.
-
-    Raises `ValueError` or `TypeError` if the bytes are damaged.
-    """
-    if packed[:1] == b"P":
-        count = (len(packed) - 1) // 9
-        values = np.frombuffer(packed, dtype="<f8", count=count, offset=1).tolist()
-        greedy = np.frombuffer(packed, dtype=np.uint8, offset=1 + 8 * count).astype(bool).tolist()
-        return list(zip(values, greedy, strict=True))
-    answers: list[Any] = json.loads(packed[1:])
-    if kind == "loglikelihood":
-        return [tuple(a) for a in answers]
-    return [Completion(**a) if type(a) is dict else a for a in answers]

@@ -7,12 +7,9 @@ not produce any more.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from pathlib import Path
-
-logger = logging.getLogger(__name__)
 
 #: Seconds after a write until it is fsynced.
 SYNC_EVERY = 1.0
@@ -30,7 +27,7 @@ class WalSyncer:
         self._log = store.with_name(f"{store.name}-wal")
         self._timer: threading.Timer | None = None
         self._failure: OSError | None = None
-        self._gone = False
+        self._inode = _inode(store)
 
     def schedule(self) -> None:
         """Schedules an fsync in `SYNC_EVERY` seconds, if none is scheduled. Call after a write."""
@@ -53,6 +50,10 @@ class WalSyncer:
         if self._failure is not None:
             raise self._failure
 
+    def store_is_gone(self) -> bool:
+        """Returns whether the file was removed or replaced since this object was created."""
+        return self._inode is not None and _inode(self._store) != self._inode
+
     def _sync(self) -> None:
         self._timer = None  # first, because writes from here on need another fsync
         try:
@@ -62,13 +63,14 @@ class WalSyncer:
             finally:
                 os.close(handle)
         except FileNotFoundError:  # SQLite has moved the log into the store, or both were removed
-            if not self._store.exists() and not self._gone:
-                self._gone = True
-                logger.warning(
-                    "%s: the answer store was removed during the run. The run continues and "
-                    "will write its results, but its answers are not stored; if it is interrupted, "
-                    "it must start again from the beginning.",
-                    self._store,
-                )
+            pass
         except OSError as error:
             self._failure = error
+
+
+def _inode(path: Path) -> int | None:
+    """Returns the number of a file in its file system; None if there is no such file."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None

@@ -26,7 +26,7 @@ from lm_eval.metrics import aggregations, hf_evaluate
 from lm_eval.metrics.calling import Convention
 from lm_eval.metrics.documents import is_computed
 from lm_eval.metrics.metric import Metric
-from lm_eval.metrics.reductions import find_reduction, take_first
+from lm_eval.metrics.reductions import find_reduction, take_first, with_enough_repeats
 from lm_eval.metrics.translation import CORPUS_METRICS, require_sacrebleu
 
 #: Keys of a `metric_list` entry that are not passed to the metric function as arguments.
@@ -272,7 +272,7 @@ def _choose_reduction(
         repeats: how often the task generates an answer to each document.
     """
     if requested is not None:
-        return find_reduction(requested)
+        return with_enough_repeats(find_reduction(requested), repeats)
     if isinstance(given, str) and given in metric_reduction_registry:
         return metric_reduction_registry.get(given)
     takes_one = metric.fn is not None and metric.convention is Convention.VALUES

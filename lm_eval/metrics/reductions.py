@@ -85,6 +85,25 @@ def _pass_rates(
     return {f"{name}{size}": estimate(len(values), correct, size) for size in sizes}
 
 
+def with_enough_repeats(reduction: Reduction, repeats: int) -> Reduction:
+    """Returns the reduction; raises `ConfigError` if it needs more answers than `repeats`.
+
+    Found out before the model is asked. `repeats` is how often the task asks for an answer.
+    """
+    given = reduction.keywords if isinstance(reduction, partial) else {}
+    function = reduction.func if isinstance(reduction, partial) else reduction
+    if function in (pass_at_k, pass_hat_k):
+        k = given.get("k", 1)
+        for size in k if isinstance(k, (list, tuple)) else [k]:
+            if type(size) is not int or not 1 <= size <= repeats:
+                raise ConfigError(
+                    f"`reduction`: pass@k or pass^k with k={size!r} needs an integer k of at least "
+                    f"1 and as many answers per document, but the task's `repeats` is {repeats}. "
+                    "Raise `repeats`, or choose a smaller k."
+                )
+    return reduction
+
+
 _SHORTHAND = re.compile(r"pass(@|\^)(\d+|k)")
 
 

@@ -19,6 +19,7 @@ from lm_eval.errors import (
     as_original_type,
     describe_cause,
     nearest,
+    raise_interrupt,
     suggestion,
 )
 from lm_eval.extras import EXTRAS, install_command
@@ -101,7 +102,8 @@ def create_model(run: RunConfig) -> LM:
         return model_class.create_from_arg_obj(run.model_args, accepted)
     except EvalError:
         raise
-    except (Exception, SystemExit) as error:  # third-party code may raise anything
+    except BaseException as error:  # third-party code may raise anything
+        raise_interrupt(error)
         if isinstance(error, TypeError) and (
             missing := _missing_arguments(model_class, {**run.model_args, **accepted})
         ):

@@ -16,7 +16,7 @@ from typing import Any
 from lm_eval.api.model import LM
 from lm_eval.api.registry import model_registry
 from lm_eval.config.python_files import load_python_file
-from lm_eval.errors import ConfigError, ModelError, describe_cause, suggestion
+from lm_eval.errors import ConfigError, ModelError, describe_cause, raise_interrupt, suggestion
 from lm_eval.extras import remedy
 
 
@@ -141,7 +141,8 @@ class ModelLocation:
             raise ModelError(
                 f"--model {self}: importing {self.source} failed: {error}{command}."
             ) from error
-        except (Exception, SystemExit) as error:  # user code may raise anything
+        except BaseException as error:  # user code may raise anything
+            raise_interrupt(error)
             raise ModelError(
                 f"--model {self}: running {self.source} failed: {describe_cause(error)}."
             ) from error

@@ -33,15 +33,20 @@ class Agreement:
 
 
 def compare(before: Mapping[str, Any], now: Mapping[str, Any], tolerance: float = 0.0) -> Agreement:
-    """Returns how the results `now` differ from the results `before`.
+    """Returns how the results `now` differ from the results `before`, and the other way round.
 
-    Only tasks and metrics of `before` are compared, and the models only if both results contain
-    `model_identity`. Two numbers are equal if their relative difference is at most `tolerance`.
+    The models are compared only if both results contain `model_identity`. With a tolerance, only
+    the tasks and metrics of `before` are compared: the published harness writes fewer. Two numbers
+    are equal if their relative difference is at most `tolerance`.
     With a tolerance, a value of `N/A` in `before` is skipped.
     """
     found = Agreement()
     for task, row in before["results"].items():
         found.numbers += _differing_numbers(task, row, now["results"].get(task), tolerance)
+    if not tolerance:
+        for task in now["results"]:
+            if task not in before["results"]:
+                found.numbers.append(f"{task}: is not in the file, but in the new results")
     clean = now.get("decontaminated", {})
     for task, row in before.get("decontaminated", {}).items():
         found.numbers += _differing_numbers(f"{task} (clean)", row, clean.get(task), tolerance)
@@ -68,6 +73,8 @@ def _differing_numbers(
 ) -> Iterator[str]:
     """Yields a message for every score and standard error of `row` that differs in `again`.
 
+    Without a `tolerance`, also for those of `again` that `row` lacks.
+
     `row` is the task's row in the old results, `again` its row in the new ones, or None if the
     task is missing there.
     """
@@ -80,6 +87,9 @@ def _differing_numbers(
         known = value != "N/A" or not tolerance
         if "," in key and known and not _same(value, new, tolerance):
             yield f"{task}: {key} was {value}, is now {new}"
+    for key in again if not tolerance else ():
+        if "," in key and key not in row:
+            yield f"{task}: {key} is not in the file, is now {again[key]}"
 
 
 def _same(old: Any, new: Any, tolerance: float) -> bool:

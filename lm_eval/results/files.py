@@ -11,12 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from lm_eval.api.instance import Failure
 from lm_eval.errors import OutputError
 from lm_eval.redaction import SHORTEST_IN_DATA, known_redactor
 from lm_eval.results.assemble import task_hashes
+from lm_eval.results.checksums import with_checksum
 from lm_eval.results.names import file_name
 from lm_eval.results.sample_log import EXTENSIONS, write_log
-from lm_eval.results.serialize import handle_non_serializable, to_json_data
+from lm_eval.results.serialize import handle_non_serializable, sanitize_list, to_json_data
 
 
 def check_writable(output_path: str | Path) -> None:
@@ -79,10 +81,9 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         for name, logged in (samples or {}).items():
             save_samples(folder, name, stamp, logged, samples_format)
-        text = json.dumps(
-            to_json_data({**results, "task_hashes": hashes}), indent=2, ensure_ascii=False
-        )
-        write_atomically(target, [known_redactor().text(text)])
+        content = to_json_data({**results, "task_hashes": hashes})
+        content = with_checksum(known_redactor().data(content))
+        write_atomically(target, [json.dumps(content, indent=2, ensure_ascii=False)])
     except OSError as error:
         raise OutputError(
             f"output_path {output_path}: writing the results failed ({error.strerror or error})."
@@ -136,20 +137,40 @@ def _sample_file(folder: Path, task: str, stamp: str, samples_format: str) -> Pa
 def save_unscored_answers(answers: Mapping[str, list[dict[str, Any]]]) -> Path:
     """Writes answers that could not be scored to a new temporary folder; returns the folder.
 
-    `answers` holds a list of requests with their answers per task. Each task becomes one JSON
-    Lines file.
+    `answers` holds a list of requests with their answers per task. Each task becomes a sample log
+    without scores, which `lm-eval score` reads. Documents with a failed request are left out.
     """
     folder = Path(tempfile.mkdtemp(prefix="lm_eval_answers_"))
     redactor = known_redactor(SHORTEST_IN_DATA)
     stamp = datetime.now().isoformat().replace(":", "-")
-    for name, lines in answers.items():
-        text = (
-            redactor.text(json.dumps(line, default=handle_non_serializable, ensure_ascii=False))
+    for name, requests in answers.items():
+        documents: dict[Any, list[dict[str, Any]]] = {}
+        for request in requests:
+            documents.setdefault(request["doc_id"], []).append(request)
+        lines = (
+            redactor.text(
+                json.dumps(_unscored(asked), default=handle_non_serializable, ensure_ascii=False)
+            )
             + "\n"
-            for line in lines
+            for asked in documents.values()
+            if not any(isinstance(a, Failure) for request in asked for a in request["resps"])
         )
-        write_atomically(folder / f"answers_{file_name(name)}_{stamp}.jsonl", text)
+        write_atomically(_sample_file(folder, name, stamp, "jsonl"), lines)
     return folder
+
+
+def _unscored(asked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns a line of a sample log for a document, from its requests with their answers."""
+    arguments = {
+        f"gen_args_{i}": {f"arg_{j}": value for j, value in enumerate(request["arguments"])}
+        for i, request in enumerate(asked)
+    }
+    return {
+        "doc_id": asked[0]["doc_id"],
+        "doc": asked[0]["doc"],
+        "arguments": arguments,
+        "resps": [sanitize_list(request["resps"]) for request in asked],
+    }
 
 
 @contextmanager

@@ -11,6 +11,7 @@ There are three forms of names:
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -18,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.errors import OutputError
+from lm_eval.results.checksums import is_changed
 from lm_eval.results.names import MAX_NAME_BYTES, file_name
 from lm_eval.results.sample_log import EXTENSIONS
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<stamp>\d{4}-\d\d-\d\dT[\d.-]+?)(?P<end>\.[a-z].*)")
 _ENDINGS = {*EXTENSIONS.values(), ".json"}
@@ -90,7 +94,7 @@ def _contents(files: Iterator[Path]) -> Iterator[dict[str, Any]]:
     for file in files:
         try:
             content = _read_json(file, file.stat().st_mtime_ns)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(content, dict) and isinstance(content.get("configs", {}), dict):
             yield content
@@ -102,7 +106,14 @@ def _read_json(file: Path, modified: int) -> Any:
 
     `modified` is its modification time, so that an edited file is read again.
     """
-    return json.loads(file.read_text(encoding="utf-8"))
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if isinstance(content, dict) and is_changed(content):
+        logger.warning(
+            "%s: was changed after it was written: its checksum is wrong. The settings of the run "
+            "are read from it as they are.",
+            file,
+        )
+    return content
 
 
 def _task_name(log: Path, written: str) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
 from lm_eval import __version__
 from lm_eval.errors import OutputError
+from lm_eval.results.checksums import CHECKSUM, is_changed
 from lm_eval.results.files import sample_files
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.results.schema import FORMAT, EvalResults
 from lm_eval.results.serialize import loads
+
+logger = logging.getLogger(__name__)
 
 #: The name of a results file ends in the time at which it was written.
 _STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
@@ -20,7 +25,8 @@ _STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
 def latest_results(path: Path) -> Path:
     """Returns the newest results file in the folder `path` or its subfolders, at any depth.
 
-    The time in the file name decides. For a run folder `x.run`, the files `x_<time>.json` beside it
+    The `date` in a file decides, its start in seconds; the time in the name of a file that has
+    none, and where dates are equal. For a run folder `x.run`, the files `x_<time>.json` beside it
     count too. A `path` that is not a folder is returned unchanged. Raises `OutputError` if there is
     no results file.
     """
@@ -36,7 +42,26 @@ def latest_results(path: Path) -> Path:
             f"{path}: this folder contains no results file (results_<time>.json). Pass a results "
             "file, or the --output_path of the run."
         )
-    return max(files, key=lambda file: files[file])
+    return max(files, key=lambda file: (_date(file, files[file]), files[file]))
+
+
+def _date(file: Path, stamp: str) -> float:
+    """Returns the start of the run that wrote a results file, in seconds since 1970.
+
+    `stamp` is the time in the name of the file, which counts if the file cannot be read or has no
+    date. Returns 0 if the name has no valid time either.
+    """
+    try:
+        date = loads(file.read_text(encoding="utf-8")).get("date")
+        if isinstance(date, (int, float)) and date >= 0:
+            return float(date)
+    except (OSError, ValueError, RecursionError, AttributeError):
+        pass
+    day, _, clock = stamp.partition("T")
+    try:
+        return datetime.fromisoformat(f"{day}T{clock.replace('-', ':')}").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
 
 
 def read_results(path: str | Path) -> EvalResults:
@@ -44,14 +69,14 @@ def read_results(path: str | Path) -> EvalResults:
 
     For a file that `save` wrote, the return value equals the saved results without `samples`; use
     `read_samples` for these. Raises `OutputError` if the file is missing, is not a results file, or
-    was written in a newer format.
+    was written in a newer format. Logs a warning if it was changed after it was written.
     """
     path = Path(path)
     if not path.is_file():
         raise OutputError(f"{path}: there is no such file. Check the path.")
     try:
         content: Any = loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OutputError(
             f"{path}: cannot be read as a results file ({error}). Pass a file that lm_eval wrote "
             "(results_<time>.json)."
@@ -64,6 +89,13 @@ def read_results(path: str | Path) -> EvalResults:
             f"{path}: is not a results file: it has no rows under `results`. Pass a file that "
             "lm_eval wrote (results_<time>.json)."
         )
+    if is_changed(content):
+        logger.warning(
+            "%s: was changed after it was written: its checksum is wrong. Its numbers and settings "
+            "are read as they are.",
+            path,
+        )
+    content.pop(CHECKSUM, None)
     return cast("EvalResults", content)
 
 

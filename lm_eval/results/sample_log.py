@@ -8,15 +8,25 @@ Versions of the published harness before 0.4.3 wrote one JSON list per file, whi
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lm_eval.errors import DataError
-from lm_eval.redaction import SHORTEST_IN_DATA, known_redactor
+from lm_eval.redaction import SHORTEST_IN_DATA, Redactor, known_redactor
+from lm_eval.results.checksums import (
+    CHECKSUM,
+    checked_line,
+    checksum,
+    is_changed,
+    is_changed_line,
+)
 from lm_eval.results.samples import sample_line
 from lm_eval.results.serialize import handle_non_serializable
+
+logger = logging.getLogger(__name__)
 
 #: File extension of each format.
 EXTENSIONS = {"jsonl": ".jsonl", "zst": ".jsonl.zst", "parquet": ".parquet"}
@@ -53,7 +63,7 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
     """
     hidden = known_redactor(SHORTEST_IN_DATA)  # short secrets may be part of a text by chance
     if format == "jsonl":
-        file.writelines(hidden.content(_encoded(sample_line(sample))) for sample in samples)
+        file.writelines(_encoded(sample_line(sample), hidden) for sample in samples)
         return
     import pyarrow
 
@@ -61,7 +71,7 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
     if format == "zst":
         with pyarrow.CompressedOutputStream(file, "zstd") as stream:
             for row in rows:
-                stream.write(hidden.content(_encoded(_json(row))))
+                stream.write(_encoded(_json(row), hidden))
         return
     import pyarrow.parquet
 
@@ -75,6 +85,10 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
             elif name not in _NATIVE_COLUMNS and value is not None:
                 value = hidden.text(_json(value))
             column.append(value)
+    columns[CHECKSUM] = [
+        checksum(dict(zip(columns, row, strict=True)))
+        for row in zip(*columns.values(), strict=True)
+    ]
     pyarrow.parquet.write_table(pyarrow.table(columns), file, compression="zstd")
 
 
@@ -118,9 +132,10 @@ def _json(value: Any) -> str:
     return json.dumps(value, default=handle_non_serializable, ensure_ascii=False)
 
 
-def _encoded(line: str) -> bytes:
+def _encoded(line: str, hidden: Redactor) -> bytes:
+    """Returns a line of a log as bytes, without secrets and with a checksum."""
     # A lone surrogate has no UTF-8 encoding; it is written as a JSON escape.
-    return line.encode("utf-8", "backslashreplace") + b"\n"
+    return checked_line(hidden.content(line.encode("utf-8", "backslashreplace"))) + b"\n"
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -130,7 +145,8 @@ def read_log(path: Path) -> list[RecordedDocument]:
     """Returns the documents of a sample log in file order. All formats can be read.
 
     Of several rows with the same document number, the first counts. Raises `DataError` if the file
-    cannot be read, contains no samples, or contains a row that is not a sample.
+    cannot be read, contains no samples, or contains a row that is not a sample. Logs a warning if
+    rows were changed after they were written (their `checksum` is wrong).
     """
     documents: dict[Any, RecordedDocument] = {}
     try:
@@ -159,15 +175,38 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     or one row per line. Blank lines are skipped. Raises `DataError` for a line that is not valid
     JSON.
     """
-    if path.name.endswith(EXTENSIONS["parquet"]):
-        import pyarrow.parquet
+    changed: list[int] = []
+    yield from (
+        _parquet_rows(path, changed)
+        if path.name.endswith(EXTENSIONS["parquet"])
+        else _json_rows(path, changed)
+    )
+    if changed:
+        logger.warning(
+            "%s: %d rows were changed after they were written (the first is row %d): their "
+            "checksums are wrong. They are used as they are.",
+            path,
+            len(changed),
+            changed[0],
+        )
 
-        for row in pyarrow.parquet.read_table(path).to_pylist():
-            yield {
-                name: value if name in _NATIVE_COLUMNS or value is None else json.loads(value)
-                for name, value in row.items()
-            }
-        return
+
+def _parquet_rows(path: Path, changed: list[int]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a Parquet log; appends the numbers of changed ones to `changed`."""
+    import pyarrow.parquet
+
+    for number, row in enumerate(pyarrow.parquet.read_table(path).to_pylist(), start=1):
+        if is_changed(row):
+            changed.append(number)
+        row.pop(CHECKSUM, None)
+        yield {
+            name: value if name in _NATIVE_COLUMNS or value is None else json.loads(value)
+            for name, value in row.items()
+        }
+
+
+def _json_rows(path: Path, changed: list[int]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a JSON log; appends the numbers of changed lines to `changed`."""
     if path.name.endswith(EXTENSIONS["zst"]):
         import pyarrow
 
@@ -182,9 +221,14 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield json.loads(line)
-            except ValueError as error:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}:{number}: is not valid JSON ({error}).") from error
+            if is_changed_line(line):
+                changed.append(number)
+            if isinstance(row, dict):
+                row.pop(CHECKSUM, None)
+            yield row
 
 
 def _recorded(row: Mapping[str, Any]) -> RecordedDocument:

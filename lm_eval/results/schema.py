@@ -151,6 +151,11 @@ class OptionalScores(TypedDict, total=False):
 class Summary(Scores, OptionalScores, total=False):
     """What `summarize` returns. `samples` is stored in separate files, not in the results file."""
 
+    checksum: Annotated[
+        str,
+        "hash over all other fields; shows whether the file was changed after it was written",
+        "in results that are not read from a file; `read_results` checks and removes it",
+    ]
     samples: dict[str, list[dict[str, Any]]]
 
 
@@ -347,5 +352,10 @@ class EvalResults(
         "for rescored results: the run folder or the sample logs that the answers were read from, "
         "and the hashes of that run; under `not_scored`, logs that could not be used, and why",
         "in all but rescored results",
+    ]
+    checksum: Annotated[
+        str,
+        "hash over all other fields; shows whether the file was changed after it was written",
+        "in results that are not read from a file; `read_results` checks and removes it",
     ]
     samples: dict[str, list[dict[str, Any]]]

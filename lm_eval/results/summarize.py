@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,7 +81,13 @@ def summarize(
     }
     intervals = {name: summary.intervals for name, summary in summaries.items()}
     for group in _children_first(groups.values()):
-        rows[group.name] = group.aggregate(rows)
+        try:
+            rows[group.name] = group.aggregate(rows)
+        except EvalError:
+            raise
+        except BaseException as error:
+            what = f"group {group.name!r}: aggregating its scores"
+            raise third_party_error(what, error) from error
         versions[group.name] = group.version
         intervals[group.name] = _group_intervals(rows[group.name], uncertainty.confidence)
         _inherit_shots(group, shots)
@@ -146,6 +153,13 @@ def summarize_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig
     if shared is not None:
         by, clusters = shared
         summary.clusters = {"by": by, "count": len(set(clusters))}
+        if len(set(clusters)) == 1:
+            logger.warning(
+                "task %s: all its documents belong to one cluster (%s), so its scores have no "
+                "standard error. Choose another column with --cluster.",
+                name,
+                by,
+            )
     expected = {p: scored.documents - scored.left_out(p) for p in scored.pipelines}
     for pipeline in (pipeline for pipeline, count in expected.items() if not count):
         logger.warning(
@@ -182,7 +196,8 @@ def summarize_task(name: str, scored: TaskScores, uncertainty: UncertaintyConfig
             name, metric, aggregation, column.values, uncertainty, clusters_of_values
         )
         row[f"{metric},{pipeline}"] = found.value
-        row[f"{metric}_stderr,{pipeline}"] = "N/A" if found.stderr is None else found.stderr
+        unknown = found.stderr is None or (shared is not None and math.isnan(found.stderr))
+        row[f"{metric}_stderr,{pipeline}"] = "N/A" if unknown else found.stderr
         if found.interval is not None:
             summary.intervals[f"{metric},{pipeline}"] = found.interval
     return summary
@@ -218,7 +233,7 @@ def score_values(
         stderr = standard_error(aggregation, values, uncertainty.bootstrap_iters, clusters)
     except EvalError as problem:
         raise with_location(problem, f"task {name!r}") from problem
-    except Exception as problem:
+    except BaseException as problem:
         raise third_party_error(f"task {name!r}: aggregating {metric} failed", problem) from problem
     interval = None
     if uncertainty.confidence is not None and isinstance(value, (int, float)):

@@ -37,9 +37,10 @@ class RunObserver:
         """
 
     def scored(self, run: RunConfig, results: EvalResults) -> None:
-        """Called when all scores are computed, before the results are written.
+        """Called when all scores are computed and the results are written.
 
-        An exception ends the run, but the results are still written.
+        If they could not be written, it is called all the same. An exception ends the run; nothing
+        is lost.
 
         Args:
             run: the settings of the run.

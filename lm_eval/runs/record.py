@@ -13,8 +13,9 @@ from typing import Any
 
 from lm_eval.config.run import SPEED_ARGUMENTS, RunConfig, secrets_in
 from lm_eval.errors import OutputError
-from lm_eval.redaction import without_secrets
-from lm_eval.results.serialize import hash_json
+from lm_eval.redaction import known_redactor, without_secrets
+from lm_eval.results.checksums import CHECKSUM, checksum
+from lm_eval.results.serialize import hash_json, to_json_data
 
 #: Settings that affect neither the requests nor their scoring. Two commands that differ only in
 #: these are the same run, and the settings of the later command replace those of the earlier one.
@@ -91,23 +92,31 @@ class RunRecord:
                 f"{file}: this is not a complete record of a run. Move the file away and run the "
                 "original command again; it continues from the stored answers, if there are any."
             )
+        if content.get(CHECKSUM) not in (None, _checksum(content)):
+            raise OutputError(
+                f"{file}: the record of a run in it was changed or damaged after it was written: "
+                "its checksum is wrong. Put the original file back, or move it away and run the "
+                "original command again; it continues from the stored answers. If you changed it "
+                "on purpose, delete the `checksum` of the record."
+            )
         known = {field.name for field in fields(cls)} - {"unknown_fields"}
-        unknown_fields = {key: value for key, value in content.items() if key not in known}
+        not_kept = {*known, CHECKSUM}
+        unknown_fields = {key: value for key, value in content.items() if key not in not_kept}
         given = {key: value for key, value in content.items() if key in known}
         return cls(**{"begun": 0.0, **given}, unknown_fields=unknown_fields)
 
     def without_secrets(self) -> RunRecord:
         """Returns the record without secrets; `left_out` has the names of those removed now."""
-        names = secrets_in(self.settings)
-        if not names:
-            return self
-        left_out = sorted({*self.left_out, *names})
-        return replace(self, settings=without_secrets(self.settings), left_out=left_out)
+        left_out = sorted({*self.left_out, *secrets_in(self.settings)})
+        hidden = known_redactor()
+        settings = hidden.data(without_secrets(self.settings))
+        return replace(self, settings=settings, state=hidden.data(self.state), left_out=left_out)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary for `run.json`."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**own.pop("unknown_fields"), **own}
+        content = {**own.pop("unknown_fields"), **own}
+        return {**content, CHECKSUM: _checksum(content)}
 
     @property
     def id(self) -> str:
@@ -154,6 +163,12 @@ class RunRecord:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.begun))
         state = "finished" if self.finished else "not finished"
         return f"{self.id}  {shlex.join(words)}  (started {began}, {state})"
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Returns the checksum of what a record says about the run; not of how far the run got."""
+    fixed = ("settings", "state", "directory", "answer_index", "model_object", "left_out")
+    return checksum(to_json_data({name: content.get(name) for name in fixed}))
 
 
 def _option_value(name: str, value: Any) -> str:

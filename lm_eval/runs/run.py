@@ -189,7 +189,14 @@ def _errors_with_answer_location(run: Run) -> Iterator[None]:
                 raise
             hint = f"To send the requests again, {run.how_to_resume()}."
         elif run.folder is None:
-            hint = f"All answers are stored in {save_unscored_answers(error.answers)}."
+            folder = shlex.quote(str(save_unscored_answers(error.answers)))
+            include = run.settings.include_path or []
+            folders = [include] if isinstance(include, str) else include
+            options = "".join(f" --include_path {shlex.quote(str(one))}" for one in folders)
+            hint = (
+                f"All answers are stored in {folder}. Fix the error, then run `lm-eval score "
+                f"{folder}{options}` to score them."
+            )
         else:
             remedy = f"Fix the error, then {run.how_to_resume()} to score them."
             hint = f"All answers are stored in {run.folder.path}. {remedy}"

@@ -31,6 +31,7 @@ from lm_eval.errors import (
     EvalError,
     UnknownNameError,
     describe_cause,
+    raise_interrupt,
     suggestion,
     with_location,
 )
@@ -267,7 +268,8 @@ class Builder:
             return ConfigurableTask(config=config)
         except EvalError as error:
             raise with_location(error, _line_of(error, file) if entry.path else None) from error
-        except (Exception, SystemExit) as error:  # usually from code in the task folder
+        except BaseException as error:  # usually from code in the task folder
+            raise_interrupt(error)
             raise ConfigError(
                 f"{file.path}: task {entry.name!r} cannot be built: {describe_cause(error)}"
             ) from error

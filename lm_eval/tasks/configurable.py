@@ -22,7 +22,14 @@ from lm_eval.data import (
     load_splits,
     process_split,
 )
-from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause, suggestion
+from lm_eval.errors import (
+    ConfigError,
+    DataError,
+    EvalError,
+    describe_cause,
+    raise_interrupt,
+    suggestion,
+)
 from lm_eval.filters import absolute_paths, build_pipelines
 from lm_eval.filters.thinking import Thinking
 from lm_eval.metrics import documents
@@ -146,7 +153,8 @@ class ConfigurableTask(Task):
             choices = self.doc_to_choice(doc) if self.has_choices else None
         except EvalError as error:
             raise type(error)(self._locate_message(0, str(error))) from error
-        except (Exception, SystemExit) as error:  # from code in the task folder
+        except BaseException as error:  # from code in the task folder
+            raise_interrupt(error)
             problem = f"making its prompt failed: {describe_cause(error)}"
             raise DataError(self._locate_message(0, problem)) from error
         if self.has_choices and not isinstance(choices, list):
