@@ -101,10 +101,11 @@ def _warn_of_ignored_length(name: str, task: Task, gen_kwargs: Mapping[str, Any]
     for other in own[1:]:
         if other in gen_kwargs and own[0] not in gen_kwargs:
             logger.warning(
-                "%s: the task sets %s, so %s is ignored; pass %s with --gen_kwargs instead.",
+                "%s: %s in --gen_kwargs is ignored, because the task sets the maximum length as "
+                "%s, which takes precedence. Pass %s in --gen_kwargs instead.",
                 name,
-                own[0],
                 other,
+                own[0],
                 own[0],
             )
 

@@ -127,7 +127,7 @@ def _has(folder: Path, name: str) -> bool:
 def _package_of(root: Path) -> str:
     """Returns the name of a package whose modules are the Python files in `root`.
 
-    The package is created if it does not exist.
+    The package is created in `sys.modules` if it is not there; nothing is written to disk.
     """
     name = f"{PACKAGE_PREFIX}{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
     if name not in sys.modules:

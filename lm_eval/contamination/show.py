@@ -52,7 +52,11 @@ def summary(findings: Findings) -> str:
 
 
 def documents_table(findings: Findings, task: str) -> str:
-    """Returns a table with one row per document of a task of which something was found."""
+    """Returns a Markdown table with one row per document of `task` that was found in the corpus.
+
+    The columns are whether it is contaminated, its n-grams found and in all, the overlap with and
+    without the answer, the longest match in words and its place.
+    """
     heads = ["Doc", "Contaminated", "Found", "N-grams", "Overlap", "Question", "Longest", "Place"]
     rows = [
         [

@@ -274,7 +274,10 @@ def _parse(text: str, path: Path, line: int) -> Any:
         where = at(path, line + error.lineno - 1)
         raise DataError(f"{where}: not valid JSON: {error.msg}.") from error
     except (RecursionError, ValueError) as error:
-        raise DataError(f"{at(path, line)}: cannot be read as JSON: {error}.") from error
+        raise DataError(
+            f"{at(path, line)}: this JSON is nested too deeply, or has a number with too many "
+            f"digits ({error}). Simplify or remove this entry."
+        ) from error
 
 
 def _are_objects(text: str) -> bool:

@@ -151,9 +151,10 @@ def _clean_task(
     contamination: TaskContamination,
     uncertainty: UncertaintyConfig,
 ) -> _CleanTask:
-    """Returns the clean scores of a task, and their differences to the contaminated documents.
+    """Returns the scores of a task on its clean documents, and each minus that on the others.
 
-    Logs a warning if all documents are contaminated, and for scores that are left out.
+    A score is left out, with a warning, if it cannot be computed from so few documents or is not a
+    finite number. Logs a warning if all documents are contaminated.
     """
     is_clean = [number not in contamination.contaminated for number in scored.doc_ids]
     count = sum(is_clean)
@@ -284,7 +285,9 @@ def _group_rows(
 
 
 def _group_difference(group: Group, key: str, tasks: Mapping[str, _CleanTask]) -> Difference | None:
-    """Returns the mean of the differences of a group's tasks, with the weights of the group.
+    """Returns the weighted mean of a group's differences: clean minus contaminated documents.
+
+    The weights are those of the group; `key` is `metric,pipeline`.
 
     Only tasks with clean and contaminated documents count. Each is compared with itself, since a
     group may have contaminated documents mainly in its easy tasks. Returns None if there are none,

@@ -102,8 +102,10 @@ class GroupFile:
         """Returns the position, counted from 0, and the configuration of the member called `name`.
 
         The configuration is a mapping with the key `task` or `group`, and overrides if there are
-        any. `name` may also be a task that a tag among the members contains; the tag is looked up
-        in `index`. Raises `UnknownNameError` if the group has no member of that name.
+        any. `name` may also be a task that a tag among the members contains (found in `index`): the
+        position is then that of the tag, and the configuration has `name` as `task`.
+
+        Raises `UnknownNameError` if the group has no member of that name.
         """
         names = []
         for number, member in enumerate(self.members):

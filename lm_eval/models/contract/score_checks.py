@@ -111,7 +111,7 @@ def check_rolling(interview: Interview) -> list[str]:
     if encode is not None and encode("A") != encode("A", add_special_tokens=False):
         raise NotCheckedError(
             "the tokenizer adds special tokens, which loglikelihood and loglikelihood_rolling "
-            "count differently"
+            "count differently; nothing needs to be changed"
         )
     rolling = interview.ask("loglikelihood_rolling", [(text,) for text in texts])
     direct = [s for s, _ in interview.ask("loglikelihood", [("", text) for text in texts])]

@@ -119,7 +119,11 @@ class MissingScores:
         self._owners: list[tuple[WholeJob, Parts, int]] = []
 
     def add(self, job: WholeJob, found: Incomplete) -> None:
-        """Adds the window of a job, with the part of its score that is known, to be completed."""
+        """Adds the window of a job for whose first `found.missing` tokens vLLM returned no score.
+
+        Up to `MAX_MISSING` tokens are scored one by one and added to the rest, which is known. If
+        more are missing, the whole window is scored again.
+        """
         window = self._all[job.windows[0]]
         if found.missing > MAX_MISSING:
             self._windows.append(window)

@@ -282,10 +282,11 @@ class Generator:
         )
 
     def _final_answer(self, tokens: list[int], stop_conditions: StopConditions) -> str:
-        """Returns the text of the generated tokens, cut before the first stop string.
+        """Returns the text of the generated tokens after the thinking, cut before a stop string.
 
-        If the model has a `think_end_token`, only the text after its last occurrence counts,
-        without leading whitespace. Without an occurrence, the whole text counts.
+        The thinking is removed first, so stop strings inside it do not count: if the model has a
+        `think_end_token`, only the text after its last occurrence is used, without leading
+        whitespace. Without an occurrence, the whole text is used.
         """
         model = self.model
         tokens = stop_conditions.truncate(tokens)

@@ -96,10 +96,12 @@ class Network:
     def score_rows(
         self, hidden: Tensor, row: Tensor, targets: Tensor, cuts: list[tuple[int, int, int, int]]
     ) -> Scores:
-        """Returns the scores of the tokens `targets` (P), predicted by hidden states (R, D).
+        """Returns log-probabilities of the tokens `targets` (P), and which are the likeliest.
 
-        `row` (P), in ascending order, is the hidden state that predicts each target. `cuts` are the
-        pieces of `split_into_pieces`.
+        They are predicted by hidden states (R, D): `row` (P), in ascending order, is the index of
+        the one that predicts each target. `cuts` are the pieces to compute one after another, as
+        `(first row, last row, first target, last target)` with exclusive ends
+        (`split_into_pieces`).
         """
         return score_in_pieces(
             lambda first, last: self.logits(hidden[first:last]),

@@ -289,6 +289,6 @@ def field_of(reply: Any, *names: str) -> Any:
     for name in names:
         if not isinstance(reply, Mapping) or name not in reply:
             shown = json.dumps(reply)[:200]
-            raise BadReplyError(f"the field {'.'.join(names)} is missing in {shown}")
+            raise BadReplyError(f"the server's reply has no field {'.'.join(names)}: {shown}")
         reply = reply[name]
     return reply

@@ -109,7 +109,8 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
 def fold_prefill(messages: Sequence[Message]) -> list[Message]:
     """Returns a chat that does not end with a message of the assistant.
 
-    The text of such a message is appended to the message before it, after a line break.
+    The text of such a message is appended to the message before it, after a line break. A chat of
+    one message is returned unchanged.
     """
     if len(messages) < 2 or messages[-1].get("role") != "assistant":
         return list(messages)
