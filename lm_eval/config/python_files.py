@@ -6,10 +6,15 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+
+#: With what the names of modules in task folders begin (`_module_name`).
+TASK_MODULES = ("lm_eval.tasks.", "lm_eval_tasks_")
 #: Imported modules by file, with the file's modification time: an edited file is imported again.
 _loaded: dict[Path, tuple[int, ModuleType]] = {}
 
@@ -43,26 +48,24 @@ def load_python_file(path: Path, root: Path | None = None) -> ModuleType:
 
     If the file has not changed since it was last imported, returns that module and runs nothing.
     `root` is the folder up to which its relative imports can reach; by default the file's own
-    folder. A file that mentions `code_eval` imports our stand-in for that metric of the `evaluate`
-    library, and no program runs meanwhile. Raises whatever its code raises, and `ImportError` if it
-    is not named like a Python file.
+    folder. Raises whatever its code raises, and `ImportError` if it is not named like a Python
+    file.
     """
     modified = path.stat().st_mtime_ns
     known = _loaded.get(path)
     if known is not None and known[0] == modified:
         return known[1]
     name = _module_name(path, root)
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(
+        name, path, loader=loader_of_task_file(name, path)
+    )
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     replaced = sys.modules.get(name)
     sys.modules[name] = module
     try:
-        if b"code_eval" in path.read_bytes():
-            _run_without_programs(module, spec.loader)
-        else:
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         if replaced is None:
             del sys.modules[name]
@@ -73,14 +76,17 @@ def load_python_file(path: Path, root: Path | None = None) -> ModuleType:
     return module
 
 
-def _run_without_programs(module: ModuleType, loader: Loader) -> None:
-    """Runs the code of a module with our stand-in for `code_eval`; it runs no program meanwhile."""
-    from lm_eval.code_eval import programs_not_run
-    from lm_eval.code_eval.evaluate_module import builtins_for_task_code
+def loader_of_task_file(name: str, path: Path) -> Loader | None:
+    """Returns the loader of a Python file that mentions `code_eval`; None for other files.
 
-    vars(module).update(__builtins__=builtins_for_task_code())
-    with programs_not_run():
-        loader.exec_module(module)
+    The file then imports our stand-in for that metric of the `evaluate` library, and runs no
+    program while it is imported. `name` is that of the module.
+    """
+    if b"code_eval" not in path.read_bytes():
+        return None
+    from lm_eval.code_eval.evaluate_module import ServedLoader
+
+    return ServedLoader(name, str(path))
 
 
 def _module_name(path: Path, root: Path | None) -> str:
