@@ -80,7 +80,8 @@ def _confine_linux(plan: Confinement, scratch: bool) -> None:
     os.chdir(plan.scratch if scratch else "/")
     _set_limits(plan)
     if "landlock" in plan.mechanisms:
-        landlock.restrict(plan.readable, [plan.scratch] if scratch else [], DEVICES)
+        devices = ["/dev"] if isolated else DEVICES  # all that its own root has
+        landlock.restrict(plan.readable, [plan.scratch] if scratch else [], devices)
     if "seccomp" in plan.mechanisms:
         seccomp.restrict()
 

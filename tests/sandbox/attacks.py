@@ -163,6 +163,14 @@ ATTACKS: dict[str, Attack] = {
     "kill another process": Attack(
         "os.kill({process}, signal.SIGKILL)\nreturn True", (N, L, S), works=False, landlock=6
     ),
+    "kill another process by a pipe that it owns": Attack(
+        "import fcntl\n"
+        "reading, writing = os.pipe()\n"
+        "fcntl.fcntl(reading, 8, {process})\nfcntl.fcntl(reading, 10, signal.SIGKILL)\n"
+        "fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)\nos.write(writing, b'x')\nreturn True",
+        (N, S),
+        works=False,
+    ),
     "kill the runner": Attack(
         "os.kill(os.getppid() or 2**22, signal.SIGKILL)\nreturn True",
         (N, L, S),
