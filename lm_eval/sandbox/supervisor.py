@@ -58,6 +58,7 @@ class Supervisor:
         user = processes.usable_user(settings["user"])
         limits = Limits(**settings["limits"])
         self._namespaces: Namespaces | None = None
+        self._home = home
         self._scratch = f"{home}/scratch"
         readable = readable_paths()
         import_descriptors = 0
@@ -158,6 +159,12 @@ class Supervisor:
         self._dying += self._running
         self._running = []
 
+    def close(self) -> None:
+        """Ends what still runs, and removes the folder of this supervisor."""
+        self.end()
+        if not self._namespaces:
+            processes.remove_folder(self._home)
+
     def _kill(self) -> None:
         for pid in self._running:
             with suppress(ProcessLookupError):
@@ -198,7 +205,7 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> None:
         elif order == DROP:
             supervisor.drop()
         else:
-            supervisor.end()
+            supervisor.close()
             break
 
 
