@@ -58,6 +58,7 @@ class Supervisor:
         user = processes.usable_user(settings["user"])
         limits = Limits(**settings["limits"])
         self._namespaces: Namespaces | None = None
+        self._home = home
         self._scratch = f"{home}/scratch"
         readable = readable_paths()
         import_descriptors = 0
@@ -78,6 +79,7 @@ class Supervisor:
             other_processes += processes.count_of_user() + 64
         if sys.platform == "linux":
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # programs cannot trace it
         self._plan = Confinement(
             mechanisms, limits, readable, self._scratch, user, other_processes, import_descriptors
         )
@@ -88,6 +90,7 @@ class Supervisor:
         checker.warm_up()
         gc.collect()
         gc.freeze()
+        gc.disable()
 
     def start(self, control: socket.socket, program: int, tests: int, verdict: int) -> None:
         """Starts a program and its tests, each in a process of its own.
@@ -96,7 +99,7 @@ class Supervisor:
             control: the connection to the caller, which neither process gets.
             program: the descriptor of a file with the program; only its process gets it.
             tests: the descriptor of a file with the tests; only their process gets it.
-            verdict: a pipe to the caller; only the process of the tests gets it.
+            verdict: a socket to the caller; only the process of the tests gets it.
         """
         requests, send_request = os.pipe()
         answers, send_answer = os.pipe()
@@ -156,6 +159,12 @@ class Supervisor:
         self._dying += self._running
         self._running = []
 
+    def close(self) -> None:
+        """Ends what still runs, and removes the folder of this supervisor."""
+        self.end()
+        if not self._namespaces:
+            processes.remove_folder(self._home)
+
     def _kill(self) -> None:
         for pid in self._running:
             with suppress(ProcessLookupError):
@@ -196,7 +205,7 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> None:
         elif order == DROP:
             supervisor.drop()
         else:
-            supervisor.end()
+            supervisor.close()
             break
 
 

@@ -104,6 +104,23 @@ ATTACKS: dict[str, Attack] = {
     "trace another process": Attack(
         "return call('ptrace', 16, {process}, 0, 0)", (S,), works=False
     ),
+    "trace the process of its tests": Attack(
+        "def parent(pid):\n"
+        "    return int(open('/proc/%s/stat' % pid).read().rpartition(')')[2].split()[1])\n"
+        "others = [int(n) for n in os.listdir('/proc') if n.isdigit() and int(n) != os.getpid()]\n"
+        "siblings = []\n"
+        "for pid in others:\n"
+        "    try: siblings += [pid] if parent(pid) == os.getppid() else []\n"
+        "    except OSError: pass\n"
+        "number = 101 if os.uname().machine == 'x86_64' else 117\n"
+        "for pid in siblings:\n"
+        "    if libc.syscall(number, 16, pid, 0, 0) == 0:\n"
+        "        os.waitpid(pid, 0)\n"
+        "        libc.syscall(number, 17, pid, 0, 0)\n"
+        "        return True",
+        (),
+        works=False,
+    ),
     "compare another process": Attack(
         "return call('kcmp', os.getpid(), os.getpid(), 1, 0, 0)", (S,)
     ),
