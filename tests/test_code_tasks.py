@@ -209,6 +209,17 @@ def test_other_metrics_of_the_evaluate_library_come_from_the_library(
     assert library.load("code_eval") == "the library's code_eval"
 
 
+def test_files_that_task_code_imports_get_the_stand_in_too(
+    tiny: Folder, fake: FakeSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "evaluate", None)  # it is not installed
+    tiny.write("tiny/programs.py", UTILS)
+    tiny.write("tiny/utils.py", "from .programs import build_predictions, pass_at_k\n")
+    results = evaluated(tiny, writer(), require_isolation="limits")
+    assert results["results"]["tiny"]["pass@1,create_test"] == 1.0
+    assert results["isolation"] == "tried"
+
+
 def test_the_metric_code_eval_can_be_named(tiny: Folder, fake: FakeSandbox) -> None:
     text = TASK.replace("metric: !function utils.pass_at_k", "metric: code_eval")
     tiny.write("tiny/tiny.yaml", text.replace("k: [1, 2, 3]", "k: [1]").replace("repeats: 3\n", ""))

@@ -14,10 +14,12 @@ import inspect
 import linecache
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from lm_eval.code_eval.compute import CodeEval
+from lm_eval.code_eval.session import programs_not_run
 
 METRIC = "code_eval"
 _LIBRARY = "evaluate"
@@ -43,11 +45,27 @@ class EvaluateModule(ModuleType):
         return getattr(importlib.import_module(_LIBRARY), name)
 
 
-def builtins_for_task_code() -> dict[str, Any]:
-    """Returns builtins with which `import evaluate` gives our `EvaluateModule`.
+class ServedLoader(SourceFileLoader):
+    """Imports a Python file of a task folder, in which `import evaluate` gives `EvaluateModule`.
 
-    They are for the `__builtins__` of a module, before its code is run.
+    While the file is imported, no program is run: published files run a small one. The file is
+    compiled from its source; a `__pycache__` in its folder is not used.
     """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Returns the compiled source of the module."""
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Runs the code of the module."""
+        vars(module).update(__builtins__=_builtins_for_task_code())
+        with programs_not_run():
+            super().exec_module(module)
+
+
+def _builtins_for_task_code() -> dict[str, Any]:
+    """Returns builtins with which `import evaluate` gives our `EvaluateModule`."""
     served = EvaluateModule(_LIBRARY)
 
     def import_served(
@@ -99,6 +117,6 @@ def _is_ours(value: Any) -> bool:
 
 
 def _is_served(names: Any) -> bool:
-    """Returns whether the `__builtins__` of a module are those of `builtins_for_task_code`."""
+    """Returns whether the `__builtins__` of a module are those of a `ServedLoader`."""
     own = names.get("__import__") if isinstance(names, dict) else None
     return isinstance(own, FunctionType) and own.__module__ == __name__

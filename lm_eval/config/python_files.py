@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
 
@@ -51,9 +50,8 @@ def load_python_file(path: Path, root: Path | None = None) -> ModuleType:
     It is compiled from its source; a `__pycache__` in its folder is not used. If the file has not
     changed since it was last imported, returns that module and runs nothing.
     `root` is the folder up to which its relative imports can reach; by default the file's own
-    folder. A file that mentions `code_eval` imports our stand-in for that metric of the `evaluate`
-    library, and no program runs meanwhile. Raises whatever its code raises, and `ImportError` if it
-    is not named like a Python file.
+    folder. Raises whatever its code raises, and `ImportError` if it is not named like a Python
+    file.
     """
     modified = path.stat().st_mtime_ns
     known = _loaded.get(path)
@@ -68,10 +66,7 @@ def load_python_file(path: Path, root: Path | None = None) -> ModuleType:
     replaced = sys.modules.get(name)
     sys.modules[name] = module
     try:
-        if b"code_eval" in path.read_bytes():
-            _run_without_programs(module, spec.loader)
-        else:
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         if replaced is None:
             del sys.modules[name]
@@ -80,16 +75,6 @@ def load_python_file(path: Path, root: Path | None = None) -> ModuleType:
         raise
     _loaded[path] = (modified, module)
     return module
-
-
-def _run_without_programs(module: ModuleType, loader: Loader) -> None:
-    """Runs the code of a module with our stand-in for `code_eval`; it runs no program meanwhile."""
-    from lm_eval.code_eval import programs_not_run
-    from lm_eval.code_eval.evaluate_module import builtins_for_task_code
-
-    vars(module).update(__builtins__=builtins_for_task_code())
-    with programs_not_run():
-        loader.exec_module(module)
 
 
 def _module_name(path: Path, root: Path | None) -> str:

@@ -33,28 +33,31 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
 
 
 class SourceFinder(importlib.abc.MetaPathFinder):
-    """Finds modules of task folders, which are then loaded by a `SourceLoader`."""
+    """Finds modules of task folders, which `loader_of_task_file` then loads."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Returns how to load a module of a task folder; None for all others.
+        """Returns how to load a module of a task folder; None for those imported as usual.
 
         Raises `ImportError` if only compiled code of the module is there.
         """
         if path is None or not fullname.startswith((PACKAGE_PREFIX, _TASKS)):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or not spec.origin or Path(spec.origin).is_relative_to(_LIBRARY):
+        if spec is None or not spec.origin:
             return None
         if isinstance(spec.loader, importlib.machinery.SourcelessFileLoader):
             raise ImportError(f"{spec.origin} is compiled code without its source", name=fullname)
         if not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             return spec
+        loader = loader_of_task_file(fullname, Path(spec.origin))
+        if loader is None:
+            return None
         return importlib.util.spec_from_file_location(
             fullname,
             spec.origin,
-            loader=SourceLoader(fullname, spec.origin),
+            loader=loader,
             submodule_search_locations=spec.submodule_search_locations,
         )
 
@@ -66,13 +69,23 @@ def install_finder() -> None:
 
 
 def spec_of(name: str, path: Path) -> ModuleSpec | None:
-    """Returns how to import a Python file as the module `name`; None if its name is not `*.py`.
+    """Returns how to import a Python file as the module `name`; None if its name is not `*.py`."""
+    loader = loader_of_task_file(name, path) if path.suffix == ".py" else None
+    return importlib.util.spec_from_file_location(name, path, loader=loader)
 
-    Files of the library are imported as usual, with Python's cache of compiled code.
+
+def loader_of_task_file(name: str, path: Path) -> importlib.abc.Loader | None:
+    """Returns the loader of a Python file that is imported as the module `name`.
+
+    A file that mentions `code_eval` imports our stand-in for that metric of the `evaluate` library,
+    and runs no program while it is imported. None for other files of the package, which are
+    imported as usual, with Python's cache of compiled code.
     """
-    if path.suffix != ".py" or path.is_relative_to(_LIBRARY):
-        return importlib.util.spec_from_file_location(name, path)
-    return importlib.util.spec_from_file_location(name, path, loader=SourceLoader(name, str(path)))
+    if b"code_eval" in path.read_bytes():
+        from lm_eval.code_eval.evaluate_module import ServedLoader
+
+        return ServedLoader(name, str(path))
+    return None if path.is_relative_to(_LIBRARY) else SourceLoader(name, str(path))
 
 
 @contextmanager

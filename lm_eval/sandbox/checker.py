@@ -12,7 +12,7 @@ from typing import Any
 
 from lm_eval.sandbox.channel import Channel
 from lm_eval.sandbox.remote import ProgramModule, Session, SessionBrokenError
-from lm_eval.sandbox.test_names import names_of
+from lm_eval.sandbox.tested_names import names_of
 
 _FILE = "<tests>"
 _DETAIL_LENGTH = 300

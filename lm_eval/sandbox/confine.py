@@ -77,10 +77,13 @@ def _confine_linux(plan: Confinement, scratch: bool) -> None:
     kernel.forbid_new_privileges()
     # After the change of user, which would reset it.
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A program of the same user could otherwise trace the process of its tests.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     os.chdir(plan.scratch if scratch else "/")
     _set_limits(plan)
     if "landlock" in plan.mechanisms:
-        landlock.restrict(plan.readable, [plan.scratch] if scratch else [], DEVICES)
+        devices = ["/dev"] if isolated else DEVICES  # all that its own root has
+        landlock.restrict(plan.readable, [plan.scratch] if scratch else [], devices)
     if "seccomp" in plan.mechanisms:
         seccomp.restrict()
 

@@ -49,6 +49,8 @@ class Objects:
         kind, which = description
         if kind == "builtin":
             return getattr(builtins, which)
+        if kind == "iterator":
+            return iter(which)
         if kind == "function":
             return lambda *args, **kwargs: self._call_back(which, args, kwargs)
         return self._kept[which]

@@ -36,7 +36,8 @@ class Namespaces:
 
     def __init__(self, staging: str, readable: Sequence[str], outer_id: int | None) -> None:
         _enter_user_namespace(outer_id)
-        _continue_in_pid_namespace()
+        _continue_in_pid_namespace(staging)
+        kernel.unshare("mount")
         self._pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
         _build_root(staging, readable)
@@ -61,8 +62,8 @@ def mount_scratch(size: int, files: int) -> None:
 
 
 def _enter_user_namespace(outer_id: int | None) -> None:
-    """Enters all namespaces; maps the present user, and for root the programs' user as well."""
-    kinds = ("user", "mount", "net", "ipc", "uts")
+    """Enters a user namespace; maps the present user, and for root the programs' user as well."""
+    kinds = ("user", "net", "ipc", "uts")
     if outer_id is None:
         user, group = os.geteuid(), os.getegid()
         kernel.unshare(*kinds)
@@ -93,13 +94,19 @@ def _enter_user_namespace(outer_id: int | None) -> None:
         raise OSError(code, f"writing the user map: {os.strerror(code)}")
 
 
-def _continue_in_pid_namespace() -> None:
-    """Forks into a new pid namespace; only the child returns, as the first process there."""
+def _continue_in_pid_namespace(staging: str) -> None:
+    """Forks into a new pid namespace; only the child returns, as the first process there.
+
+    The parent still sees the folder on which the child builds its root, and removes it at the end.
+    """
     kernel.unshare("pid")
     pid = os.fork()
     if pid:
         os.closerange(0, LAST_DESCRIPTOR)
-        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF
+        with suppress(OSError):
+            os.rmdir(staging)
+        os._exit(code)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

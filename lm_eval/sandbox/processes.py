@@ -37,11 +37,13 @@ def _process_ids() -> list[int]:
 
 
 def descendants(ancestor: int) -> set[int]:
-    """Returns the processes below another one."""
+    """Returns the processes below another one that have not ended."""
     parents = {}
     for pid in _process_ids():
         with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-            parents[pid] = int(file.read().rpartition(b")")[2].split()[1])
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state not in (b"Z", b"X"):
+                parents[pid] = int(parent)
     found = {ancestor}
     grown = True
     while grown:

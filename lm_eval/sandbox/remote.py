@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lm_eval.sandbox.channel import Channel, ChannelClosedError
@@ -58,6 +58,8 @@ class Session:
         if callable(value):
             self._functions.append(value)
             return ("function", len(self._functions) - 1)
+        if isinstance(value, Iterator):
+            return ("iterator", list(value))
         raise ValueRefusedError(f"tests cannot pass {type(value).__name__} objects to a program")
 
     def resolve(self, description: tuple[Any, ...]) -> Any:
@@ -123,7 +125,10 @@ class Session:
             return self._break("died", "the program's process: raised what is no exception")
         try:
             return kind(*arguments)
-        except TypeError:  # an exception with a signature of its own, such as UnicodeDecodeError
+        except (
+            TypeError,
+            ValueError,
+        ):  # an exception with a signature of its own, such as UnicodeDecodeError
             made = Exception.__new__(kind) if issubclass(kind, Exception) else None
             return made or RuntimeError(kind.__name__)
 

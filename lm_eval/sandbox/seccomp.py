@@ -32,6 +32,8 @@ _X32_BIT = 0x40000000
 _CLONE_THREAD = 0x00010000
 _AF_UNIX, _SOCK_STREAM, _SOCKET_TYPES = 1, 1, 0xF
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
+# F_SETOWN, F_SETSIG, F_SETOWN_EX.
+_FCNTL_SIGNALS = (8, 10, 15)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
@@ -65,6 +67,14 @@ def _one_of(argument: int, values: tuple[int, ...], mask: int | None = None) -> 
     return [*code, _REFUSE]
 
 
+def _none_of(argument: int, values: tuple[int, ...]) -> Code:
+    """Allows a call unless the low half of an argument is one of `values`."""
+    code = [_load(_low(argument))]
+    for value in values:
+        code += [(_JUMP_EQUAL, 0, 1, value), _REFUSE]
+    return [*code, _return(_ALLOW)]
+
+
 def _null(argument: int) -> Code:
     """Allows a call if a pointer argument is null."""
     return [
@@ -93,6 +103,8 @@ def _conditional(pid: int) -> dict[str, Code]:
         "tgkill": _one_of(0, (pid,)),
         "prctl": _one_of(0, (_PR_SET_NAME, _PR_GET_NAME)),
         "prlimit64": _null(2),
+        # A descriptor can have an owner that is sent a signal of one's choice.
+        "fcntl": _none_of(1, _FCNTL_SIGNALS),
         "ioctl": _one_of(1, _IOCTLS),
         # asyncio wakes itself through an anonymous pair. A pair of streams cannot be connected to
         # anything else.

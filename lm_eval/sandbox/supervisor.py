@@ -27,7 +27,7 @@ from lm_eval.sandbox.private_imports import open_private_imports
 from lm_eval.sandbox.types import Limits
 
 #: The caller's orders.
-START, END = b"s", b"e"
+START, END, DROP = b"s", b"e", b"d"
 
 #: Modules that programs often import. They are imported once, before any program runs.
 _PRELOADED = """
@@ -58,6 +58,7 @@ class Supervisor:
         user = processes.usable_user(settings["user"])
         limits = Limits(**settings["limits"])
         self._namespaces: Namespaces | None = None
+        self._home = home
         self._scratch = f"{home}/scratch"
         readable = readable_paths()
         import_descriptors = 0
@@ -78,15 +79,18 @@ class Supervisor:
             other_processes += processes.count_of_user() + 64
         if sys.platform == "linux":
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # programs cannot trace it
         self._plan = Confinement(
             mechanisms, limits, readable, self._scratch, user, other_processes, import_descriptors
         )
         self._running: list[int] = []
+        self._dying: list[int] = []
         if "seccomp" in mechanisms:
             seccomp.program_filter(1)  # most of it is computed once
         checker.warm_up()
         gc.collect()
         gc.freeze()
+        gc.disable()
 
     def start(self, control: socket.socket, program: int, tests: int, verdict: int) -> None:
         """Starts a program and its tests, each in a process of its own.
@@ -95,7 +99,7 @@ class Supervisor:
             control: the connection to the caller, which neither process gets.
             program: the descriptor of a file with the program; only its process gets it.
             tests: the descriptor of a file with the tests; only their process gets it.
-            verdict: a pipe to the caller; only the process of the tests gets it.
+            verdict: a socket to the caller; only the process of the tests gets it.
         """
         requests, send_request = os.pipe()
         answers, send_answer = os.pipe()
@@ -107,6 +111,7 @@ class Supervisor:
         self._fork(checker_ends, lambda kept: checker.main(kept, limit), control, scratch=False)
         for descriptor in {*guest_ends, *checker_ends}:
             os.close(descriptor)
+        self._reap()
 
     def _fork(
         self,
@@ -131,28 +136,45 @@ class Supervisor:
     def end(self) -> list[dict[str, Any]]:
         """Kills both processes with all that they have started; returns how each had ended."""
         ended = []
+        self._kill()
         for pid in self._running:
-            done, status, used = os.wait4(pid, os.WNOHANG)
-            if not done:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                if not self._namespaces:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.killpg(pid, signal.SIGKILL)
-                _, status, used = os.wait4(pid, 0)
+            _, status, used = os.wait4(pid, 0)
             signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-            ended.append(
-                {
-                    "by_itself": bool(done),
-                    "signal": signalled,
-                    "cpu_seconds": used.ru_utime + used.ru_stime,
-                }
-            )
+            ended.append({"signal": signalled, "cpu_seconds": used.ru_utime + used.ru_stime})
         self._running = []
         if not self._namespaces:
             processes.kill_descendants(self.user)
             processes.remove_folder(self._scratch)
         return ended
+
+    def drop(self) -> None:
+        """Kills both processes without waiting for their end, where the next pair can do without.
+
+        In namespaces of their own they share nothing with the next pair.
+        """
+        if not self._namespaces:
+            self.end()
+            return
+        self._kill()
+        self._dying += self._running
+        self._running = []
+
+    def close(self) -> None:
+        """Ends what still runs, and removes the folder of this supervisor."""
+        self.end()
+        if not self._namespaces:
+            processes.remove_folder(self._home)
+
+    def _kill(self) -> None:
+        for pid in self._running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            if not self._namespaces:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        self._dying = [pid for pid in self._dying if not os.waitpid(pid, os.WNOHANG)[0]]
 
     def _make_scratch(self) -> None:
         if self._namespaces:
@@ -180,8 +202,10 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> None:
             supervisor.start(control, *descriptors)
         elif order == END:
             control.sendall(json.dumps(supervisor.end()).encode() + b"\n")
+        elif order == DROP:
+            supervisor.drop()
         else:
-            supervisor.end()
+            supervisor.close()
             break
 
 

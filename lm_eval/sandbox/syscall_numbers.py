@@ -16,7 +16,7 @@ mincore madvise rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtim
 rt_sigsuspend sigaltstack signalfd4 pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2
 access faccessat faccessat2 open openat creat pipe pipe2 select pselect6 poll ppoll epoll_create
 epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 timerfd_create
-timerfd_settime timerfd_gettime dup dup2 dup3 fcntl flock fsync fdatasync truncate ftruncate
+timerfd_settime timerfd_gettime dup dup2 dup3 flock fsync fdatasync truncate ftruncate
 fallocate fadvise64 readahead copy_file_range sendfile getdents getdents64 getcwd chdir fchdir
 rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat
 readlink readlinkat chmod fchmod fchmodat fchmodat2 umask utime utimes futimesat utimensat statfs

@@ -115,10 +115,12 @@ class Writer:
         base = plain_base(value)
         if base is int or base is bool:
             size = int.bit_length(value) // 8 + 1
+            self._make_room(size, out)
             self._put_bytes(b"i", int.to_bytes(value, size, "little", signed=True), out)
         elif base is float:
             out += b"f" + struct.pack("<d", value)
         elif base is str:
+            self._make_room(str.__len__(value), out)
             self._put_bytes(b"u", str.encode(value, "utf-8", "surrogatepass"), out)
         elif base is dict:
             out += b"d" + struct.pack("<Q", dict.__len__(value))
@@ -133,14 +135,19 @@ class Writer:
         elif base is complex:
             out += b"c" + struct.pack("<dd", value.real, value.imag)
         elif base is not None:  # bytes and bytearray
+            self._make_room(memoryview(value).nbytes, out)
             self._put_bytes(b"b" if base is bytes else b"y", bytes(memoryview(value)), out)
         else:
             self._put_other(value, out, depth)
 
     def _put_bytes(self, code: bytes, data: bytes, out: bytearray) -> None:
-        if len(out) + len(data) > self._limit:
-            raise ValueRefusedError("too large")
+        self._make_room(len(data), out)
         out += code + struct.pack("<Q", len(data)) + data
+
+    def _make_room(self, size: int, out: bytearray) -> None:
+        """Refuses a value before a copy of it is made."""
+        if len(out) + size > self._limit:
+            raise ValueRefusedError("too large")
 
     def _put_other(self, value: Any, out: bytearray, depth: int) -> None:
         kind = type(value)

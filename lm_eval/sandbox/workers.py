@@ -24,7 +24,7 @@ from lm_eval.sandbox.processes import (
 )
 from lm_eval.sandbox.types import OUTCOMES, IsolationError, Limits, Verdict
 
-_START, _END = b"s", b"e"
+_START, _END, _DROP = b"s", b"e", b"d"
 _BOOT = (
     "import sys, json; sys.path.insert(0, json.loads(sys.argv[1])['package_root']); "
     "from lm_eval.sandbox.supervisor import main; main()"
@@ -127,7 +127,8 @@ class Worker:
         """Runs a program and its tests, and returns the verdict."""
         begin = time.monotonic()
         self._starved = 0.0
-        verdict, send_verdict = os.pipe()
+        # Not a pipe: a program of the same user could open a pipe by the caller's `/proc` entry.
+        verdict, send_verdict = (end.detach() for end in socket.socketpair())
         descriptors = [_file_with(program), _file_with(tests), send_verdict]
         try:
             try:
@@ -141,9 +142,11 @@ class Worker:
         finally:
             os.close(verdict)
         seconds = time.monotonic() - begin
-        ended = self._end()
         if outcome == "died":
-            outcome, detail = self._cause(ended[0], detail)
+            self._order(_END)
+            outcome, detail = self._cause(self._answer()[0], detail)
+        else:
+            self._order(_DROP)
         return Verdict(outcome == "passed", outcome, detail, seconds)
 
     def _wait(self, verdict: int, deadline: float) -> tuple[str, str]:
@@ -184,13 +187,11 @@ class Worker:
     def _overflows(self, scratch: str) -> bool:
         return folder_exceeds(scratch, self._limits.scratch_bytes, self._limits.scratch_files)
 
-    def _end(self) -> list[dict[str, Any]]:
+    def _order(self, order: bytes) -> None:
         try:
-            self._control.sendall(_END)
+            self._control.sendall(order)
         except OSError as error:
             raise SupervisorDiedError(str(error)) from None
-        ended: list[dict[str, Any]] = self._answer()
-        return ended
 
     def _cause(self, ended: dict[str, Any], detail: str) -> tuple[str, str]:
         number = ended["signal"]

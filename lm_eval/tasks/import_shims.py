@@ -1,15 +1,19 @@
-"""Import shims for modules that published task code imports but that newer packages removed.
+"""Import hooks for modules that published task code imports.
 
-Only `transformers.data.metrics.squad_metrics` so far: transformers 5 no longer contains it.
+`transformers.data.metrics.squad_metrics` is one: transformers 5 no longer contains it. Files that
+load the metric `code_eval` of `evaluate` get our stand-in (`config/source_imports.py`).
 """
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+
+from lm_eval.config.source_imports import install_finder
 
 _METRICS = "transformers.data.metrics"
 _SQUAD = f"{_METRICS}.squad_metrics"
@@ -38,6 +42,7 @@ class _ShimFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install() -> None:
-    """Adds the import hook for the removed modules to `sys.meta_path`, unless it is there."""
+    """Adds the import hooks to `sys.meta_path`, unless they are there."""
     if not any(isinstance(finder, _ShimFinder) for finder in sys.meta_path):
         sys.meta_path.append(_ShimFinder())
+    install_finder()

@@ -104,6 +104,23 @@ ATTACKS: dict[str, Attack] = {
     "trace another process": Attack(
         "return call('ptrace', 16, {process}, 0, 0)", (S,), works=False
     ),
+    "trace the process of its tests": Attack(
+        "def parent(pid):\n"
+        "    return int(open('/proc/%s/stat' % pid).read().rpartition(')')[2].split()[1])\n"
+        "others = [int(n) for n in os.listdir('/proc') if n.isdigit() and int(n) != os.getpid()]\n"
+        "siblings = []\n"
+        "for pid in others:\n"
+        "    try: siblings += [pid] if parent(pid) == os.getppid() else []\n"
+        "    except OSError: pass\n"
+        "number = 101 if os.uname().machine == 'x86_64' else 117\n"
+        "for pid in siblings:\n"
+        "    if libc.syscall(number, 16, pid, 0, 0) == 0:\n"
+        "        os.waitpid(pid, 0)\n"
+        "        libc.syscall(number, 17, pid, 0, 0)\n"
+        "        return True",
+        (),
+        works=False,
+    ),
     "compare another process": Attack(
         "return call('kcmp', os.getpid(), os.getpid(), 1, 0, 0)", (S,)
     ),
@@ -162,6 +179,14 @@ ATTACKS: dict[str, Attack] = {
     ),
     "kill another process": Attack(
         "os.kill({process}, signal.SIGKILL)\nreturn True", (N, L, S), works=False, landlock=6
+    ),
+    "kill another process by a pipe that it owns": Attack(
+        "import fcntl\n"
+        "reading, writing = os.pipe()\n"
+        "fcntl.fcntl(reading, 8, {process})\nfcntl.fcntl(reading, 10, signal.SIGKILL)\n"
+        "fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)\nos.write(writing, b'x')\nreturn True",
+        (N, S),
+        works=False,
     ),
     "kill the runner": Attack(
         "os.kill(os.getppid() or 2**22, signal.SIGKILL)\nreturn True",

@@ -21,6 +21,36 @@ from tests.sandbox.targets import SECRET_VARIABLE, Targets
 LIMITS = Limits(wall_seconds=1.0, cpu_seconds=2.0, scratch_bytes=32 << 20)
 RIGHT = ("def solve(a, b): return a + b", "assert solve(2, 3) == 5")
 
+#: Writes a verdict to the pipes of the caller, of the same user, whatever they are for. Only here,
+#: where the caller has no pipes but its standard ones.
+PIPES = (
+    """
+import os, time
+def parent(pid):
+    return open('/proc/%s/stat' % pid).read().rpartition(')')[2].split()[1]
+def solve(a, b):
+    caller = parent(os.getppid())
+    folder = '/proc/%s/fd/' % caller
+    used = {os.readlink(folder + fd) for fd in '012'}
+    for fd in os.listdir(folder):
+        try:
+            if os.readlink(folder + fd).startswith('pipe') and os.readlink(folder + fd) not in used:
+                opened = os.open(folder + fd, os.O_WRONLY | os.O_NONBLOCK)
+                os.write(opened, b'["passed", ""]')
+                os.close(opened)
+        except OSError:
+            pass
+    for pid in os.listdir('/proc'):
+        try:
+            if pid.isdigit() and int(pid) != os.getpid() and parent(pid) == str(os.getppid()):
+                os.kill(int(pid), 9)  # the process of the tests, before it says otherwise
+        except OSError:
+            pass
+    time.sleep(60)
+""",
+    "assert solve(2, 3) == 5",
+)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -42,6 +72,7 @@ def main() -> None:
     jobs = {
         **{name: (targets.fill_in(attack.program), TESTS) for name, attack in claimed.items()},
         **FORGERIES,
+        "a verdict written to the caller's pipes": PIPES,
         "right": RIGHT,
     }
     programs, tests = zip(*jobs.values(), strict=True)

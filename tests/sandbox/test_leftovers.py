@@ -104,14 +104,18 @@ def test_nothing_is_left_behind(level: str, temporary_folder: str) -> None:
     assert machine_state() == before
 
 
-def test_a_killed_caller_leaves_no_process() -> None:
+@pytest.mark.parametrize("level", ["strongest", "limits"])
+def test_a_killed_caller_leaves_nothing(level: str, temporary_folder: str) -> None:
+    mechanisms = isolation().levels if level == "strongest" else ()
     script = (
-        "from lm_eval.sandbox import run\n"
-        "run(['while True: pass'] * 4, [''] * 4, report=print, workers=2)\n"
+        "from lm_eval.sandbox import Limits\nfrom lm_eval.sandbox.pool import run_all\n"
+        f"run_all(['while True: pass'] * 4, [''] * 4, Limits(), {mechanisms!r}, workers=2)\n"
     )
-    caller = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    environment = {**os.environ, "TMPDIR": temporary_folder}
+    caller = subprocess.Popen([sys.executable, "-c", script], env=environment)
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and not _spinning(caller.pid):
+    expected = 8 if "namespaces" in mechanisms else 6
+    while time.monotonic() < deadline and len(descendants(caller.pid)) < expected:
         time.sleep(0.05)
     running = descendants(caller.pid)
     assert running
@@ -120,11 +124,7 @@ def test_a_killed_caller_leaves_no_process() -> None:
     while any(_is_alive(pid) for pid in running) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in running if _is_alive(pid)]
-
-
-def _spinning(caller: int) -> bool:
-    """Whether a program of this caller is running, and not only its supervisors."""
-    return len(descendants(caller)) >= 6
+    assert not list(Path(temporary_folder).iterdir())
 
 
 def _is_alive(pid: int) -> bool:

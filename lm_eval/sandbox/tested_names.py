@@ -14,7 +14,7 @@ _USUAL_NAMES = {"np": "numpy", "numpy": "numpy", "pd": "pandas", "pandas": "pand
 
 
 @dataclass(frozen=True)
-class TestNames:
+class TestedNames:
     """The names that tests use without defining them.
 
     Attributes:
@@ -24,14 +24,12 @@ class TestNames:
         imports: the modules that the tests import: module, attribute or "", name.
     """
 
-    __test__ = False  # not a test, in spite of its name
-
     wanted: list[str]
     modules: dict[str, str]
     imports: list[tuple[str, str, str]]
 
 
-def names_of(tree: ast.Module, source: str) -> TestNames:
+def names_of(tree: ast.Module, source: str) -> TestedNames:
     """Returns the names that tests use.
 
     A built-in name (`abs`, `sum`) stays the built-in function, even if the program defines it,
@@ -47,7 +45,7 @@ def names_of(tree: ast.Module, source: str) -> TestNames:
     own = {name for name in free if not hasattr(builtins, name)} - set(modules)
     if not own:
         own = {name for name in _called(tree) if name in free}
-    return TestNames(sorted(own), modules, list(_imports(tree)))
+    return TestedNames(sorted(own), modules, list(_imports(tree)))
 
 
 def _free_names(source: str) -> set[str]:
