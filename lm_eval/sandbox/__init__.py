@@ -1,22 +1,48 @@
-"""Runs programs that a model wrote, in processes that they cannot leave, and tests them."""
+"""Runs programs that a model wrote, in processes that they cannot leave, and tests them.
+
+Names are imported on first use: the processes of programs import parts of this package, and should
+contain as little else as possible.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from lm_eval.sandbox.pool import run_all
-from lm_eval.sandbox.probe import isolation, require_isolation
-from lm_eval.sandbox.types import (
-    LIMITS_ONLY,
-    MECHANISMS,
-    OUTCOMES,
-    Isolation,
-    IsolationError,
-    Limits,
-    Verdict,
-    mechanisms_of,
+from lm_eval._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from lm_eval.sandbox.judging import calibrate as calibrate
+    from lm_eval.sandbox.judging import run as run
+    from lm_eval.sandbox.probe import isolation as isolation
+    from lm_eval.sandbox.probe import require_isolation as require_isolation
+    from lm_eval.sandbox.types import LIMITS_ONLY as LIMITS_ONLY
+    from lm_eval.sandbox.types import MECHANISMS as MECHANISMS
+    from lm_eval.sandbox.types import OUTCOMES as OUTCOMES
+    from lm_eval.sandbox.types import RUNNER_VERSION as RUNNER_VERSION
+    from lm_eval.sandbox.types import Isolation as Isolation
+    from lm_eval.sandbox.types import IsolationError as IsolationError
+    from lm_eval.sandbox.types import Limits as Limits
+    from lm_eval.sandbox.types import Verdict as Verdict
+    from lm_eval.sandbox.types import mechanisms_of as mechanisms_of
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "LIMITS_ONLY": "lm_eval.sandbox.types",
+        "MECHANISMS": "lm_eval.sandbox.types",
+        "OUTCOMES": "lm_eval.sandbox.types",
+        "RUNNER_VERSION": "lm_eval.sandbox.types",
+        "Isolation": "lm_eval.sandbox.types",
+        "IsolationError": "lm_eval.sandbox.types",
+        "Limits": "lm_eval.sandbox.types",
+        "Verdict": "lm_eval.sandbox.types",
+        "calibrate": "lm_eval.sandbox.judging",
+        "isolation": "lm_eval.sandbox.probe",
+        "mechanisms_of": "lm_eval.sandbox.types",
+        "require_isolation": "lm_eval.sandbox.probe",
+        "run": "lm_eval.sandbox.judging",
+    },
 )
-
 __all__ = [
     "LIMITS_ONLY",
     "MECHANISMS",
@@ -32,58 +58,3 @@ __all__ = [
     "require_isolation",
     "run",
 ]
-
-#: Changes whenever a verdict can change; part of the key of stored verdicts.
-RUNNER_VERSION = "1"
-
-
-def run(
-    programs: Sequence[str],
-    tests: Sequence[str],
-    limits: Limits = Limits(),  # noqa: B008 (immutable)
-    *,
-    workers: int | None = None,
-    require: str | None = None,
-    report: Callable[[int, Verdict], None] | None = None,
-) -> list[Verdict]:
-    """Returns one verdict per program: whether it passes the tests of the same index.
-
-    Args:
-        programs: the programs, as text.
-        tests: for each program, the code that tests it.
-        limits: what each program may use.
-        workers: how many programs run at once; as many as there are processors if None.
-        require: the mechanisms that must be active, such as `landlock+seccomp`; `IsolationError` is
-            raised if this machine lacks one.
-        report: is called with the index and the verdict of each program when it is known, in the
-            order in which programs end, from the calling thread.
-    """
-    if require is not None:
-        require_isolation(require)
-    return run_all(programs, tests, limits, isolation().levels, workers=workers, report=report)
-
-
-def calibrate(
-    programs: Sequence[str],
-    tests: Sequence[str],
-    limits: Limits = Limits(),  # noqa: B008 (immutable)
-    *,
-    margin: float = 5.0,
-    workers: int | None = None,
-) -> Limits:
-    """Returns limits with a wall limit of at least `margin` times what the slowest solution takes.
-
-    On a slow machine the wall limit grows, so that right answers do not time out; it is never less
-    than that of `limits`.
-
-    Args:
-        programs: canonical solutions.
-        tests: their tests.
-        limits: the limits to start from.
-        margin: how much slower than its canonical solution a program may be.
-        workers: how many run at once, as in `run`.
-    """
-    generous = limits.with_wall_seconds(10 * limits.wall_seconds)
-    verdicts = run(programs, tests, generous, workers=workers)
-    slowest = max((verdict.seconds for verdict in verdicts if verdict.passed), default=0.0)
-    return limits.with_wall_seconds(max(limits.wall_seconds, margin * slowest))

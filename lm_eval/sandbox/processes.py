@@ -129,15 +129,20 @@ def can_reach(user: int, path: str) -> bool:
 
 
 def remove_folder(folder: str) -> None:
-    """Removes a folder, whatever permissions a program has given to its subfolders."""
-    for path, folders, _ in os.walk(folder, onerror=None):
+    """Removes a folder, whatever permissions a program has given to it and its subfolders."""
+    try:
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            os.unlink(folder)  # a link in its place, which must not be followed
+            return
+        os.chmod(folder, 0o700)
+    except FileNotFoundError:
+        return
+    for path, folders, _ in os.walk(folder):
         for name in folders:
             inner = os.path.join(path, name)
             # Folders cannot be hard links; a symbolic link is not followed.
             if stat.S_ISDIR(os.lstat(inner).st_mode):
                 os.chmod(inner, 0o700)
-    with suppress(FileNotFoundError):
-        os.chmod(folder, 0o700)
     shutil.rmtree(folder, ignore_errors=True)
 
 

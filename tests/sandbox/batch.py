@@ -9,8 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from lm_eval.sandbox import Limits, isolation, seccomp
 from lm_eval.sandbox.pool import run_all
@@ -69,6 +72,9 @@ def main() -> None:
         if not attack.stopped_by or set(attack.stopped_by) & set(levels)
     }
     targets = Targets()
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o711)
+    tempfile.tempdir = str(folder)
     jobs = {
         **{name: (targets.fill_in(attack.program), TESTS) for name, attack in claimed.items()},
         **FORGERIES,
@@ -90,7 +96,9 @@ def main() -> None:
         "passed": [name for name, verdict in zip(jobs, verdicts, strict=True) if verdict.passed],
         "touched": touched,
         "count": len(jobs),
+        "left": [path.name for path in folder.iterdir()],
     }
+    shutil.rmtree(folder, ignore_errors=True)
     json.dump(result, sys.stdout)
 
 

@@ -87,6 +87,7 @@ def batch(*options: str, python: str = sys.executable, **kwargs: Any) -> dict[st
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
+    assert result["left"] == []
     return result
 
 

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import platform
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from lm_eval.sandbox import Isolation, IsolationError, Limits, mechanisms_of, seccomp
 from lm_eval.sandbox.paths import outermost
+from lm_eval.sandbox.processes import remove_folder
 from lm_eval.sandbox.remote import update
 from lm_eval.sandbox.syscall_numbers import ALLOWED, ARCHITECTURES, NUMBERS, numbers
 from lm_eval.sandbox.tested_names import names_of
@@ -202,6 +204,23 @@ def test_all_allowed_calls_have_numbers() -> None:
 
 def test_a_path_below_another_is_covered_by_it() -> None:
     assert outermost(["/a/b", "/a", "/ab", "/c/d/e", "/c/d"]) == ["/a", "/ab", "/c/d"]
+
+
+def test_a_locked_folder_is_removed_and_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    scratch, kept = tmp_path / "scratch", tmp_path / "kept"
+    (scratch / "a" / "b").mkdir(parents=True)
+    (kept / "inner").mkdir(parents=True, mode=0o755)
+    (scratch / "a" / "link").symlink_to(kept)
+    (scratch / "a" / "b").chmod(0)
+    (scratch / "a").chmod(0)
+    scratch.chmod(0)
+    remove_folder(str(scratch))
+    assert not scratch.exists()
+    scratch.symlink_to(kept)
+    remove_folder(str(scratch))
+    assert not scratch.is_symlink()
+    assert (kept / "inner").stat().st_mode & 0o777 == 0o755
+    remove_folder(str(scratch))
 
 
 def test_a_level_names_mechanisms() -> None:
