@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
@@ -99,7 +100,7 @@ class FakeSandbox:
         self.limits.append(limits)
         for index, (program, test) in enumerate(zip(programs, tests, strict=True)):
             if index == self.stop_after:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
             try:
                 exec(f"{program}\n{test}", {})
                 verdict = Verdict(True, "passed", "", 0.25)

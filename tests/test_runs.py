@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_resume_goes_on_from_the_folder_alone(
 
     def cut_off(self: DemoLM, requests: Any, disable_tqdm: bool = False) -> Any:
         plain(self, requests[:6], disable_tqdm)
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     call: dict[str, Any] = {"tasks": ["demo_choice"], "limit": 3}
     with monkeypatch.context() as patched:
@@ -394,7 +395,7 @@ def test_whoever_interrupts_one_of_several_runs_is_told_which(
     from lm_eval.models.demo import DemoLM
 
     def stop(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     call: dict[str, Any] = {"tasks": ["demo_choice"], "output_path": str(tmp_path)}
     lm_eval.simple_evaluate("demo", limit=2, **call)

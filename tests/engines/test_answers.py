@@ -7,6 +7,7 @@ must be those of `DemoLM`.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -487,7 +488,7 @@ def test_requests_that_are_left_in_vllm_are_ended(create: Create) -> None:
     lm = create("vllm", max_batch_size=1)
 
     def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     lm.set_cache_hook(lm_eval.api.model.CacheHook(on_batch=interrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -6,6 +6,7 @@ The processes are real; the engines in them are fake (fake_copies.py).
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_results_of_a_run_that_was_given_up_are_ignored(start: Any) -> None:
     lm = start(max_batch_size=1)
 
     def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     lm.set_cache_hook(lm_eval.api.model.CacheHook(on_batch=interrupt))
     with pytest.raises(KeyboardInterrupt):
