@@ -325,6 +325,59 @@ def test_control_characters_of_a_record_do_not_reach_the_terminal(
     assert "\\x1b]0;owned\\x07\\n  nothing" in said
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"data_dir": True},
+        {"data_dir": "a" * 5000},
+        {"include_path": {}},
+        {"include_path": ["\0"]},
+        {"use_cache": ["x"]},
+        {"decontaminate": "\ud800"},
+        {"cluster": 10**400},
+        {"seed": float("inf")},
+        {"seed": "x"},
+        {"tasks": 0},
+        {"model_args": ["x"]},
+        {"model_args": {"attn_implementation": [[]]}},
+        {"environment": "x"},
+        {"samples": "a" * 5000},
+        {"new_thing": 1},
+    ],
+    ids=lambda damaged: f"{next(iter(damaged))}={str(next(iter(damaged.values())))[:9]!r}",
+)
+def test_damaged_settings_are_one_plain_error(
+    damaged: dict[str, Any], stranger: Stranger, capsys: Captured
+) -> None:
+    stranger.change(damaged)
+    for command in ("resume", "score", "reproduce"):
+        code = stranger.repeat(command)
+        said = capsys.readouterr().err
+        if command == "score" and "model_args" in damaged and "x" not in damaged["model_args"]:
+            assert code == 0  # the model is not needed
+            continue
+        if command == "reproduce" and "use_cache" in damaged:
+            assert code == 0  # it is given on the command line alone
+            continue
+        assert code == 2, command
+        assert said.startswith("lm-eval: error: ")
+        assert "--debug" not in said
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{"left_out": 3}, {"left_out": True}, {"answer_index": "../x"}, {"answer_index": "a" * 5000}],
+    ids=str,
+)
+def test_a_damaged_record_is_one_plain_error(
+    damaged: dict[str, Any], stranger: Stranger, capsys: Captured
+) -> None:
+    stranger.change({}, **damaged)
+    for command in ("resume", "score"):
+        assert stranger.repeat(command) == 2
+        assert "is not a complete record of a run" in capsys.readouterr().err
+
+
 # -- runs that were made here -----------------------------------------------------------------
 
 

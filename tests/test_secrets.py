@@ -371,8 +371,12 @@ def test_ordinary_variables_are_no_secrets(name: str) -> None:
 def test_short_values_are_not_replaced_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "1")
     monkeypatch.setenv("MY_SECRET", "no")
+    monkeypatch.setenv("POSTGRES_PASSWORD", "postgres")
+    monkeypatch.setenv("MY_CREDENTIALS", str(Path(__file__)))
     remember_secrets(["x", "EMPTY"])
-    assert hide_in_text("no. 1 is EMPTY") == "no. 1 is EMPTY"
+    text = f"no. 1 is EMPTY in postgres: {__file__}"
+    assert hide_in_text(text) == text
+    assert known_redactor().text(text) == text
 
 
 def test_redacting_twice_changes_nothing_more() -> None:

@@ -57,6 +57,8 @@ def execute(arguments: argparse.Namespace) -> int:
             f"{file}: was made by `lm-eval score` from stored answers, so there is no run to "
             "repeat. Pass the results file of the original run."
         )
+    if not isinstance(before.get("model_identity", {}), dict):
+        raise OutputError(f"{file}: is damaged: its `model_identity` is not an object.")
     has_settings = isinstance(before.get("settings"), dict)
     recorded = dict(before["settings"]) if has_settings else _published_settings(before, file)
     recorded |= {"use_cache": None, "output_path": None, "log_samples": False}

@@ -127,6 +127,12 @@ def secrets_in(settings: Mapping[str, Any]) -> list[str]:
     ]
 
 
+#: Settings that are text or None in a record.
+_TEXT_SETTINGS = (
+    *("data_dir", "use_cache", "decontaminate", "output_path", "device", "cluster", "verbosity"),
+    *("system_instruction", "include_path"),
+)
+
 #: Environment variables that select the data, packs or prompts of a run; recorded with the run.
 VARIABLES = ("LMEVAL_DATA_DIR", "LMEVAL_PACKS_DIR", "LMEVAL_PROMPTSOURCE_DIR")
 
@@ -459,11 +465,20 @@ class RunConfig:
                 f"{where}: its settings contain {', '.join(map(repr, unknown))}, which this "
                 "version does not know. Use the version of lm_eval that wrote it."
             )
+        for name in _TEXT_SETTINGS:
+            value = settings.get(name)
+            texts = value if name == "include_path" and isinstance(value, list) else [value]
+            valid = all(one is None or _is_valid_text(one) for one in texts)
+            if not valid or (name != "system_instruction" and _has_long_name(texts)):
+                raise ConfigError(
+                    f"{where}: its setting {name!r} is not valid. If the file was edited, undo the "
+                    "edit; otherwise run the original command again."
+                )
         try:
             return cls(**settings)
         except EvalError:
             raise
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
             raise ConfigError(
                 f"{where}: the recorded settings of the run are not valid ({error}). If the file "
                 "was edited, undo the edit; otherwise run the original command again."
@@ -553,12 +568,25 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     return number
 
 
+<<<<<<< HEAD
 def _is_file(path: Path) -> bool:
     """Returns whether `path` is an existing file; False for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # too long, or with a NUL character
         return False
+=======
+def _is_valid_text(value: Any) -> bool:
+    """Returns whether a value is text that can be a path: without null characters, surrogates."""
+    if not isinstance(value, str):
+        return False
+    return "\0" not in value and value == value.encode("utf-8", "ignore").decode()
+
+
+def _has_long_name(paths: Sequence[str | None]) -> bool:
+    """Returns whether a path contains a name that no file can have."""
+    return any(len(part.encode()) > 255 for path in paths for part in (path or "").split("/"))
+>>>>>>> trust
 
 
 def _is_task_file(spec: Any) -> bool:

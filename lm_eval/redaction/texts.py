@@ -7,7 +7,7 @@ import sys
 import traceback
 from types import TracebackType
 
-from lm_eval.redaction.known import known_redactor
+from lm_eval.redaction.known import message_redactor
 from lm_eval.redaction.names import is_secret
 from lm_eval.redaction.patterns import HIDDEN, hide_by_form
 
@@ -51,7 +51,7 @@ def _hides(found: re.Match[str], value: str) -> bool:
 
 def hide_in_text(text: str) -> str:
     """Returns a message without secrets: known ones, named ones, and those of a known form."""
-    return hide_named(hide_by_form(known_redactor().text(text)))
+    return hide_named(hide_by_form(message_redactor().text(text)))
 
 
 def redacting_excepthook(

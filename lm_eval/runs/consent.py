@@ -125,8 +125,8 @@ def permitted(
             _shown(packs),
         )
     changed["environment"] = environment
-    for line in _allowed(settings, consent, asks):
-        logger.info("%s: not made here; this command allows %s.", where, line)
+    for what in sorted({one.what for one in _needed(settings, settings, Consent(), asks)}):
+        logger.info("%s: not made here; this command allows %s.", where, what)
     return changed
 
 
@@ -205,12 +205,6 @@ def _needed(
         )
     if recorded.get("use_cache") and consent.use_cache is None:
         yield _option("a store, which answers are written to", "--use_cache", recorded["use_cache"])
-
-
-def _allowed(recorded: Mapping[str, Any], consent: Consent, asks: bool) -> list[str]:
-    """Returns what a foreign run does because this command line allows it."""
-    unasked = {one.what for one in _needed(recorded, recorded, Consent(), asks)}
-    return sorted(unasked)
 
 
 def _message(where: object, needed: Sequence[_Request]) -> str:

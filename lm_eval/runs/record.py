@@ -194,14 +194,24 @@ def _is_valid(content: Any) -> bool:
     begun = content.get("begun", 0.0)
     return (
         isinstance(content["directory"], str)
-        and isinstance(content.get("answer_index"), (str, type(None)))
+        and _is_file_name(content.get("answer_index"))
         and isinstance(begun, (int, float))
         and 0 <= begun < _YEAR_10000
         and isinstance(settings.get("model", ""), str)
         and isinstance(settings.get("tasks", []), list)
+        and isinstance(settings.get("seed", []), list)
+        and isinstance(settings.get("use_cache"), (str, type(None)))
+        and isinstance(content.get("left_out", []), list)
         and all(isinstance(settings.get(name, {}), dict) for name in tables)
         and isinstance(state.get("tasks"), dict)
         and all(isinstance(hashes, dict) for hashes in state["tasks"].values())
+    )
+
+
+def _is_file_name(name: Any) -> bool:
+    """Returns whether `name` is None or the name of a file in the folder of the record."""
+    return name is None or (
+        isinstance(name, str) and Path(name).name == name and len(name) < 200 and "\0" not in name
     )
 
 
