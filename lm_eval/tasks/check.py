@@ -213,9 +213,12 @@ class _Checker:
             self._report(where, f"an entry of metric_list needs the key `metric`: {entry!r}.")
             return
         metric, aggregation = entry["metric"], entry.get("aggregation")
-        from_evaluate = entry.get("hf_evaluate") or metric in hf_evaluate.KNOWN
-        if isinstance(metric, str) and not scores_itself and not from_evaluate:
-            self._check_registered(where, "metric", metric, metric_registry)
+        if isinstance(metric, str) and not scores_itself:
+            from_evaluate = entry.get("hf_evaluate") or metric in hf_evaluate.KNOWN
+            if not from_evaluate:
+                self._check_registered(where, "metric", metric, metric_registry)
+        elif not isinstance(metric, (str, FunctionRef)):
+            self._report(where, f"the `metric` of an entry must be a name, not {metric!r}.")
         if isinstance(aggregation, str):
             self._check_registered(where, "aggregation", aggregation, aggregation_registry)
         reduction = reduction_name(entry.get("reduction"))
