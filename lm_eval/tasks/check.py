@@ -466,9 +466,11 @@ def _reported_metrics(values: Mapping[str, Any]) -> set[str] | None:
     ):
         return None
     if entries is None:
-        return set(DEFAULT_METRIC_REGISTRY.get(values.get("output_type", "generate_until"), ()))
-    names = {entry.get("metric") for entry in _items(entries) if isinstance(entry, Mapping)}
-    return {_metric_name(name) for name in names}
+        return set(
+            DEFAULT_METRIC_REGISTRY.get(str(values.get("output_type", "generate_until")), ())
+        )
+    listed = (entry for entry in _items(entries) if isinstance(entry, Mapping))
+    return {_metric_name(entry.get("metric")) for entry in listed}
 
 
 def _metric_name(metric: Any) -> str:
