@@ -74,6 +74,7 @@ def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path
             f"dataset_path {path!r} is a file format, but the task names no files. Add "
             "`dataset_kwargs: {data_files: {test: FILE}}`."
         )
+    _check_names(kwargs)
     kwargs = locate(kwargs, folder)
     check_regular(kwargs)
     origin, searched = Origin("files", path, name), searched_folders(folder)
@@ -108,6 +109,22 @@ def searched_folders(folder: Path | None) -> list[Path]:
     They are the folder of the task file, if given, and the working directory.
     """
     return list(dict.fromkeys([*([folder] if folder is not None else []), Path.cwd()]))
+
+
+def _check_names(kwargs: Mapping[str, Any]) -> None:
+    """Raises `DataError` if `data_files` or `data_dir` contains anything but names of files."""
+    files = kwargs.get("data_files")
+    named = [
+        *(files.values() if isinstance(files, Mapping) else [files]),
+        kwargs.get("data_dir"),
+    ]
+    for entry in named:
+        for name in entry if isinstance(entry, (list, tuple)) else [entry]:
+            if name is not None and not (isinstance(name, (str, Path)) and "\0" not in str(name)):
+                raise DataError(
+                    "data_files and data_dir of dataset_kwargs must be names of files, not "
+                    f"{name!r}."
+                )
 
 
 def check_regular(kwargs: Mapping[str, Any]) -> None:
