@@ -6,7 +6,8 @@ Modes are the modules of `benchmarks/fuzzing/` that have `make` and `attempt`:
 
   tasks    folders of task files: scanned, listed, checked (as `validate --no_build`) and built
 
-Each seed is one input, so a finding is repeated with `--seed N --count 1`. Prints how many inputs
+An input that takes too long is tried once more, because the machine may have been busy. Each seed
+is one input, so a finding is repeated with `--seed N --count 1`. Prints how many inputs
 had which outcome, and every finding. The exit code is 1 if there are findings.
 """
 
@@ -98,6 +99,8 @@ def main() -> int:
     for seed in range(given.seed, given.seed + given.count):
         before = time.monotonic()
         found = worker.attempt(seed)
+        if "hang" in found:  # again in a new process: the machine may have been busy
+            found = worker.attempt(seed)
         slowest = max(slowest, (time.monotonic() - before, seed))
         kind, text = next(iter(found.items()))
         outcomes[text if kind == "outcome" else kind] += 1
