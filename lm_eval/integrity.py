@@ -24,7 +24,11 @@ from lm_eval.api.task import Task
 from lm_eval.code_scoring import check_canonical, is_code_task, uses_sandbox
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.engine.keys import prompts_hash, set_digests
+<<<<<<< HEAD
 from lm_eval.errors import ConfigError, EvalError, describe_cause, raise_interrupt
+=======
+from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause
+>>>>>>> inputs
 from lm_eval.metrics.documents import NOT_A_CHOICE
 from lm_eval.prompts.fields import column_or_template, none_in
 from lm_eval.results.summarize import UncertaintyConfig, summarize
@@ -300,7 +304,13 @@ def _gold_text(task: Task, doc: Any) -> str:
     """
     target = task.doc_to_target(doc)
     if isinstance(task, ConfigurableTask) and task.has_choices and isinstance(target, int):
-        target = task.doc_to_choice(doc)[target]
+        choices = task.doc_to_choice(doc)
+        if not -len(choices) <= target < len(choices):
+            raise DataError(
+                f"task {task.task_name!r}: the gold answer of a document is choice {target}, but "
+                f"it has only {len(choices)} choices. Check doc_to_target and doc_to_choice."
+            )
+        target = choices[target]
     if isinstance(target, (list, tuple)) and target:
         target = target[0]
     return str(target)

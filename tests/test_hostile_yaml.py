@@ -338,3 +338,47 @@ def test_long_values_do_not_fill_the_screen(folder: Folder, capsys: Output) -> N
 def test_a_home_folder_of_nobody_is_an_unknown_task(capsys: Output) -> None:
     assert main(["run", "--model", "dummy", "--tasks", "~nobody-of-that-name/x"]) == 2
     assert "there is no task" in capsys.readouterr().err
+
+
+WRONG_TYPES = {
+    "a member that is a mapping": "group: g\ntask: [{task: {a: b}}]\n",
+    "a member that is a number": "group: g\ntask: [5]\n",
+    "a group without a name": "group: g\ntask: [{group: [x], task: [leaf]}]\n",
+    "metadata of a group that is a list": "group: g\ntask: [leaf]\nmetadata: [1]\n",
+    "members of an inner group": "group: g\ntask: [{group: x, task: 3}]\n",
+    "aggregates that are text": "group: g\ntask: [leaf]\naggregate_metric_list: acc\n",
+    "a metric that is a list": TASK.format(name="g") + "metric_list: [{metric: [acc]}]\n",
+    "a metric that is a mapping": TASK.format(name="g") + "metric_list: [{metric: {a: b}}]\n",
+    "an output type that is a list": TASK.format(name="g").replace("generate_until", "[x]"),
+    "data files of numbers": TASK.format(name="g").replace("rows.jsonl", "[3]"),
+    "data that is a device": TASK.format(name="g").replace("rows.jsonl", "/dev/zero"),
+    "data that is a pipe": TASK.format(name="g").replace("rows.jsonl", "pipe.jsonl"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_a_value_of_the_wrong_type_is_one_message(
+    name: str, folder: Folder, capsys: Output
+) -> None:
+    folder.rows("rows.jsonl", [{"q": "1", "a": "1"}])
+    folder.write("leaf.yaml", TASK.format(name="leaf"))
+    file = folder.write("g.yaml", WRONG_TYPES[name])
+    if "pipe" in name:
+        os.mkfifo(folder.path / "pipe.jsonl")
+    where = ["--include_path", str(folder.path)]
+    assert main(["validate", "g", *where]) == 1
+    out = capsys.readouterr().out
+    assert str(folder.path) in out
+    assert "Error: " not in out
+    assert main(["run", "--model", "dummy", "--tasks", "g", *where]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"lm-eval: error: {file}")
+    assert "--debug" not in error
+
+
+def test_a_gold_answer_beyond_the_choices_is_a_problem(folder: Folder, capsys: Output) -> None:
+    folder.rows("rows.jsonl", [{"q": "1", "a": 7}])
+    text = TASK.format(name="g").replace('"{{a}}"', "a")
+    folder.write("g.yaml", text + "doc_to_choice: [x, y]\n")
+    assert main(["validate", "g", "--include_path", str(folder.path)]) == 1
+    assert "is choice 7, but it has only 2 choices" in capsys.readouterr().out

@@ -10,6 +10,8 @@ from lm_eval.errors import ConfigError
 
 #: The largest YAML or Python file that is read, in bytes. The largest published one has 63 kB.
 LARGEST = 4 * 2**20
+#: Without O_NONBLOCK, opening a pipe would block. O_BINARY exists on Windows only.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read_regular(path: str | Path, largest: int = LARGEST) -> bytes:
@@ -20,13 +22,22 @@ def read_regular(path: str | Path, largest: int = LARGEST) -> bytes:
     `largest` bytes, or cannot be read.
     """
     try:
-        _check(path, Path(path).stat(), largest)
-        # Without O_NONBLOCK, opening a pipe that was put in its place would block.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(handle, "rb") as file:
-            _check(path, os.fstat(handle), largest)
-            return file.read(largest)
+        handle = os.open(path, _FLAGS)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+                raise _refusal(path, status, largest)
+            content = os.read(handle, status.st_size + 1)
+            while more := os.read(handle, 2**20) if content else b"":  # the file has grown
+                content += more
+                if len(content) > largest:
+                    raise _refusal(path, os.fstat(handle), largest)
+            return content
+        finally:
+            os.close(handle)
     except OSError as error:
+        if _is_special(path):  # a socket cannot be opened
+            raise _refusal(path, Path(path).stat(), largest) from error
         raise ConfigError(
             f"{path}: this file cannot be read ({error.strerror}). Check its path and permissions."
         ) from error
@@ -36,18 +47,25 @@ def read_regular(path: str | Path, largest: int = LARGEST) -> bytes:
         ) from error
 
 
-def _check(path: str | Path, status: os.stat_result, largest: int) -> None:
-    """Raises `ConfigError` if a file with this status is not regular, or too large."""
+def _refusal(path: str | Path, status: os.stat_result, largest: int) -> ConfigError:
+    """Returns the error about a file that is not regular, or too large."""
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(
+        return ConfigError(
             f"{path}: not a regular file but {_kind(status.st_mode)}. Remove it, or put a file in "
             "its place."
         )
-    if status.st_size > largest:
-        raise ConfigError(
-            f"{path}: the file has {status.st_size} bytes, more than the {largest} that a file of "
-            "a task folder may have. Move documents into a data file (dataset_path: json)."
-        )
+    return ConfigError(
+        f"{path}: the file has {status.st_size} bytes, more than the {largest} that a file of a "
+        "task folder may have. Move documents into a data file (dataset_path: json)."
+    )
+
+
+def _is_special(path: str | Path) -> bool:
+    """Returns whether something else than a regular file is at `path`; false if nothing is."""
+    try:
+        return not stat.S_ISREG(Path(path).stat().st_mode)
+    except OSError:
+        return False
 
 
 def is_regular(path: str | Path) -> bool:

@@ -28,6 +28,7 @@ _ENCODINGS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+_MARKS = tuple(_ENCODINGS)
 
 
 def decoded_text(path: Path | str, content: bytes) -> bytes:
@@ -37,12 +38,10 @@ def decoded_text(path: Path | str, content: bytes) -> bytes:
     UTF-16 or UTF-32.
     """
     text = content.removeprefix(b"\xef\xbb\xbf")
+    if not text.startswith(_MARKS) and b"\0" not in text[:4]:
+        return text
     found = next((name for mark, name in _ENCODINGS.items() if text.startswith(mark)), None)
-    if found is None and b"\0" in text[:4]:
-        found = "UTF-16"
-    if found is not None:
-        raise ConfigError(f"{path}: the file is {found}; save it as UTF-8.")
-    return text
+    raise ConfigError(f"{path}: the file is {found or 'UTF-16'}; save it as UTF-8.")
 
 
 def check_limits(path: Path, text: bytes, loader: Any) -> None:

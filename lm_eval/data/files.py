@@ -11,8 +11,10 @@ import gzip
 import json
 import lzma
 import re
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ FORMATS = (
 )
 #: Formats that have another name in the `datasets` library.
 _SYNONYMS = {"jsonl": "json"}
+#: How many files of a folder are checked before the library reads it.
+_MOST_CHECKED = 10_000
 _JSON_SUFFIXES = (".json", ".jsonl")
 #: Prefixes of files on a server or on the hub (`hf://datasets/org/name/file`).
 _REMOTE = ("http://", "https://", "hf://")
@@ -70,7 +74,9 @@ def load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path
             f"dataset_path {path!r} is a file format, but the task names no files. Add "
             "`dataset_kwargs: {data_files: {test: FILE}}`."
         )
+    _check_names(kwargs)
     kwargs = locate(kwargs, folder)
+    check_regular(kwargs)
     origin, searched = Origin("files", path, name), searched_folders(folder)
     plain = _plain_files(kwargs)
     if path == "parquet" and plain is not None:
@@ -103,6 +109,52 @@ def searched_folders(folder: Path | None) -> list[Path]:
     They are the folder of the task file, if given, and the working directory.
     """
     return list(dict.fromkeys([*([folder] if folder is not None else []), Path.cwd()]))
+
+
+def _check_names(kwargs: Mapping[str, Any]) -> None:
+    """Raises `DataError` if `data_files` or `data_dir` contains anything but names of files."""
+    files = kwargs.get("data_files")
+    named = [
+        *(files.values() if isinstance(files, Mapping) else [files]),
+        kwargs.get("data_dir"),
+    ]
+    for entry in named:
+        for name in entry if isinstance(entry, (list, tuple)) else [entry]:
+            if name is not None and not (isinstance(name, (str, Path)) and "\0" not in str(name)):
+                raise DataError(
+                    "data_files and data_dir of dataset_kwargs must be names of files, not "
+                    f"{name!r}."
+                )
+
+
+def check_regular(kwargs: Mapping[str, Any]) -> None:
+    """Raises `DataError` if a file that `data_files` or `data_dir` names is a pipe or a device.
+
+    Reading it could block forever, or never end.
+    """
+    for named in _named_files(kwargs):
+        if "://" not in named:
+            matches = glob.iglob(named, recursive=True) if glob.has_magic(named) else [named]  # noqa: PTH207
+            check_regular_files(map(Path, matches))
+    if isinstance(kwargs.get("data_dir"), (str, Path)):
+        check_regular_files(Path(kwargs["data_dir"]).rglob("*"))
+
+
+def check_regular_files(files: Iterable[Path]) -> None:
+    """Raises `DataError` if one of `files` is a pipe, a socket or a device.
+
+    Only the first `_MOST_CHECKED` are looked at.
+    """
+    for file in islice(files, _MOST_CHECKED):
+        try:
+            mode = file.stat().st_mode
+        except (OSError, ValueError):  # missing, or not a name: reported when it is read
+            continue
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise DataError(
+                f"{file}: not a regular file but a pipe, a socket or a device, which is not read "
+                "as data. Name a file."
+            )
 
 
 def _check_exists(files: list[Path], searched: list[Path]) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.data import hub
-from lm_eval.data.files import FORMATS, load_files, locate, remote_file, searched_folders
+from lm_eval.data.files import (
+    FORMATS,
+    check_regular_files,
+    load_files,
+    locate,
+    remote_file,
+    searched_folders,
+)
 from lm_eval.data.library import (
     PICKLED,
     explain,
@@ -161,6 +168,7 @@ def _load_folder(folder: Path, path: str, name: str | None, kwargs: dict[str, An
 
     `path` is the folder as the task names it. Raises `DataError` if the folder cannot be loaded.
     """
+    check_regular_files(folder.rglob("*"))
     saved = [(folder / file).is_file() for file in ("dataset_dict.json", "state.json")]
     try:
         if any(saved):

@@ -340,6 +340,12 @@ class Builder:
             )
         try:
             own = {k: v for k, v in file.values.items() if k in GROUP_FIELDS}
+            for key, hint in field_types(GroupConfig).items():
+                if key in own and not conforms(own[key], hint):
+                    raise ConfigError(
+                        f"{file.file.where(key)}: {key} of group {file.name!r} must be "
+                        f"{describe(hint)}, not {own[key]!r}."
+                    )
             config = GroupConfig(**{**own, "group": file.name})
         except EvalError as error:
             raise with_location(error, file.path) from error
@@ -366,10 +372,13 @@ class Builder:
         """
         if isinstance(member, str):
             member = {"task": member}
-        if not isinstance(member, Mapping) or not ("task" in member or "group" in member):
+        named = isinstance(member, Mapping) and isinstance(
+            member.get("group", member.get("task")), str
+        )
+        if not named:
             raise ConfigError(
                 f"{file.where(number)}: a member of group {file.name!r} must be a name or a "
-                f"mapping with a `task` or `group` key, not {member!r}."
+                f"mapping whose `task` or `group` is a name, not {member!r}."
             )
         if "group" in member:
             return self._make_member_group(file, member, overrides)

@@ -213,9 +213,12 @@ class _Checker:
             self._report(where, f"an entry of metric_list needs the key `metric`: {entry!r}.")
             return
         metric, aggregation = entry["metric"], entry.get("aggregation")
-        from_evaluate = entry.get("hf_evaluate") or metric in hf_evaluate.KNOWN
-        if isinstance(metric, str) and not scores_itself and not from_evaluate:
-            self._check_registered(where, "metric", metric, metric_registry)
+        if isinstance(metric, str) and not scores_itself:
+            from_evaluate = entry.get("hf_evaluate") or metric in hf_evaluate.KNOWN
+            if not from_evaluate:
+                self._check_registered(where, "metric", metric, metric_registry)
+        elif not isinstance(metric, (str, FunctionRef)):
+            self._report(where, f"the `metric` of an entry must be a name, not {metric!r}.")
         if isinstance(aggregation, str):
             self._check_registered(where, "aggregation", aggregation, aggregation_registry)
         reduction = reduction_name(entry.get("reduction"))
@@ -463,9 +466,11 @@ def _reported_metrics(values: Mapping[str, Any]) -> set[str] | None:
     ):
         return None
     if entries is None:
-        return set(DEFAULT_METRIC_REGISTRY.get(values.get("output_type", "generate_until"), ()))
-    names = {entry.get("metric") for entry in _items(entries) if isinstance(entry, Mapping)}
-    return {_metric_name(name) for name in names}
+        return set(
+            DEFAULT_METRIC_REGISTRY.get(str(values.get("output_type", "generate_until")), ())
+        )
+    listed = (entry for entry in _items(entries) if isinstance(entry, Mapping))
+    return {_metric_name(entry.get("metric")) for entry in listed}
 
 
 def _metric_name(metric: Any) -> str:
