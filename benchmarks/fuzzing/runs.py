@@ -113,10 +113,13 @@ def scores_in(shown: str) -> str:
 def _call(words: list[str]) -> tuple[int, str]:
     """Runs a command in this process; returns its exit code and everything it printed."""
     shown = io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            code = main(words)
+    with (
+        contextlib.redirect_stdout(shown),
+        contextlib.redirect_stderr(shown),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("always")
+        code = main(words)
     return code, shown.getvalue()
 
 
