@@ -288,7 +288,7 @@ def test_validate_counts_the_problems_of_a_model(lm_eval_command: Command, tmp_p
     file.write_text(file.read_text().replace("return -len(text)", "return len(text)"))
     done = lm_eval_command("validate", "--model", f"{file}:Odd", "--tasks", "demo_choice")
     assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "5 problems found."
+    assert done.stdout.splitlines()[-1] == "2 problems found."
 
 
 def test_validate_reports_the_problems_of_tasks_and_of_a_model_that_cannot_be_created(
