@@ -154,7 +154,9 @@ def killed(trial: Trial, kills: int, requests: int, draw: random.Random) -> int:
             break  # the run ended before it could be killed
         done += 1
         ended = signal.Signals(-process.returncode).name if process.returncode < 0 else "exit"
-        print(f"  {ended} {done}: {sum(trial.received().values())} requests sent so far", flush=True)
+        print(
+            f"  {ended} {done}: {sum(trial.received().values())} requests sent so far", flush=True
+        )
     return done
 
 
