@@ -3,7 +3,8 @@
 usage: python benchmarks/crash.py [--documents N] [--kills N] [--seed N]
 
 Sends 50,000 requests to a deterministic model, which answers in batches of 64 and logs each request
-before it answers. First, the run is killed (`kill -9`) at random moments and restarted each time.
+before it answers. First, the run is ended by SIGKILL, SIGTERM or SIGHUP at random moments and
+restarted each time.
 Then it runs on a disk that is too small for its answers and is enlarged later. Then two processes
 run into the same folder. Each time the scores must equal those of an undisturbed run, the store
 must contain every answer exactly once, and only requests of an interrupted batch may be sent twice.
@@ -29,6 +30,7 @@ from typing import Any
 from overhead import write_task
 
 BATCH = 64
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 MODEL = """
 import hashlib, os, sys, time
 from lm_eval.api.model import LM
@@ -126,7 +128,9 @@ class Trial:
 
 
 def killed(trial: Trial, kills: int, requests: int, draw: random.Random) -> int:
-    """Starts and kills the run up to `kills` times; returns how often it was killed.
+    """Starts and ends the run up to `kills` times, with each of `SIGNALS` in turn.
+
+    Returns how often it was ended.
 
     One kill in five comes within two seconds of the start, mostly before the first request; the
     others come while the model answers.
@@ -143,13 +147,16 @@ def killed(trial: Trial, kills: int, requests: int, draw: random.Random) -> int:
         while process.poll() is None:
             at_work = trial.requests_received() > target
             if (time.monotonic() - begun > wait) if early else at_work:
-                process.send_signal(signal.SIGKILL)
+                process.send_signal(SIGNALS[done % len(SIGNALS)])
                 break
             time.sleep(draw.uniform(0.001, 0.02))
         if process.wait() == 0:
             break  # the run ended before it could be killed
         done += 1
-        print(f"  kill {done}: {sum(trial.received().values())} requests sent so far", flush=True)
+        ended = signal.Signals(-process.returncode).name if process.returncode < 0 else "exit"
+        print(
+            f"  {ended} {done}: {sum(trial.received().values())} requests sent so far", flush=True
+        )
     return done
 
 

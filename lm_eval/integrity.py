@@ -24,11 +24,7 @@ from lm_eval.api.task import Task
 from lm_eval.code_scoring import check_canonical, is_code_task, uses_sandbox
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.engine.keys import prompts_hash, set_digests
-<<<<<<< HEAD
-from lm_eval.errors import ConfigError, EvalError, describe_cause, raise_interrupt
-=======
-from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause
->>>>>>> inputs
+from lm_eval.errors import ConfigError, DataError, EvalError, describe_cause, raise_interrupt
 from lm_eval.metrics.documents import NOT_A_CHOICE
 from lm_eval.prompts.fields import column_or_template, none_in
 from lm_eval.results.summarize import UncertaintyConfig, summarize

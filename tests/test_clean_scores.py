@@ -464,7 +464,8 @@ def test_a_run_whose_findings_are_gone_is_still_scored(
 ) -> None:
     shutil.copytree(clean_run / "out", tmp_path / "out")
     record = tmp_path / "out" / "demo" / "run.json"
-    record.write_text(record.read_text().replace("findings.jsonl", "gone.jsonl"))
+    changed = record.read_text().replace("findings.jsonl", "gone.jsonl")
+    record.write_text(changed.replace('"checksum"', '"earlier checksum"'))
     got = lm_eval.score(tmp_path / "out", tasks=["demo_choice"])
     assert "decontaminated" not in got
     assert re.search(r"gone.jsonl, which no longer exists, so there are no clean", caplog.text)

@@ -121,7 +121,7 @@ def test_multiple_choice_tasks_may_leave_documents_out(colours: Folder) -> None:
     steps = "[{function: decontaminate, path: f.jsonl}, {function: take_first}]"
     colours.write("colours.yaml", f"{text}filter_list: [{{name: clean, filter: {steps}}}]\n")
     second = (" red", " black", " pink")  # right for documents 1, 3 and 5
-    lm = ScriptedLM(loglikelihood=lambda _, choice: (float(choice in second), True))
+    lm = ScriptedLM(loglikelihood=lambda _, choice: (float(choice in second) - 1, True))
     manager = TaskManager(include_path=colours.path)
     got = lm_eval.simple_evaluate(lm, tasks=["colours"], task_manager=manager)
     assert got is not None

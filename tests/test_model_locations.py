@@ -26,7 +26,7 @@ class Rest(LM):
     def loglikelihood(self, requests):
         with open("{log}", "a") as file:
             print(len(requests), file=file)
-        return [(float(r.args[1].count(self.letter)), False) for r in requests]
+        return [(float(r.args[1].count(self.letter)) - 99, False) for r in requests]
 
     def loglikelihood_rolling(self, requests):
         return [-1.0 for _ in requests]
@@ -310,7 +310,7 @@ def test_a_program_that_model_code_ends_is_an_error(models: Folder) -> None:
         "run", "--model", "my_models.py:Rest", *RUN, "--output_path", "out", cwd=models.path
     )
     assert done.returncode == 2
-    assert "ended the program (SystemExit: 0)" in done.stderr
+    assert "ended the program (SystemExit: 0 (my_models.py:6))" in done.stderr
 
 
 def test_a_run_is_resumed_after_the_directory_it_was_started_in_is_gone(models: Folder) -> None:

@@ -225,10 +225,11 @@ def test_a_request_type_that_is_missing_is_reported_but_no_problem() -> None:
 @pytest.mark.parametrize(
     ("answers", "problem"),
     [
-        ({"loglikelihood": lambda *_: (0.5, False)}, "a log-probability is never positive"),
-        ({"loglikelihood": lambda *_: (-0.5, "no")}, "second value must be True or False"),
+        ({"loglikelihood": lambda *_: (0.5, False)}, "a log-likelihood (a number, at most 0"),
+        ({"loglikelihood": lambda *_: (0.05, False)}, "a log-probability is never positive"),
+        ({"loglikelihood": lambda *_: (-0.5, "no")}, "gives the continuation (True or False)"),
         ({"loglikelihood": lambda *_: -0.5}, "it must return a pair"),
-        ({"rolling": lambda *_: 3.0}, "a log-probability is never positive"),
+        ({"rolling": lambda *_: 3.0}, "a log-likelihood (a number, at most 0"),
         ({"generate": lambda *_: "one\ntwo"}, "must end before the stop string"),
         ({"generate": lambda *_: 1 / 0}, "ZeroDivisionError"),
     ],
@@ -287,7 +288,7 @@ def test_validate_counts_the_problems_of_a_model(lm_eval_command: Command, tmp_p
     file.write_text(file.read_text().replace("return -len(text)", "return len(text)"))
     done = lm_eval_command("validate", "--model", f"{file}:Odd", "--tasks", "demo_choice")
     assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "5 problems found."
+    assert done.stdout.splitlines()[-1] == "2 problems found."
 
 
 def test_validate_reports_the_problems_of_tasks_and_of_a_model_that_cannot_be_created(

@@ -568,14 +568,14 @@ def _number(name: str, value: Any, expected: str = "a number") -> float:
     return number
 
 
-<<<<<<< HEAD
 def _is_file(path: Path) -> bool:
     """Returns whether `path` is an existing file; False for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # too long, or with a NUL character
         return False
-=======
+
+
 def _is_valid_text(value: Any) -> bool:
     """Returns whether a value is text that can be a path: without null characters, surrogates."""
     if not isinstance(value, str):
@@ -586,7 +586,6 @@ def _is_valid_text(value: Any) -> bool:
 def _has_long_name(paths: Sequence[str | None]) -> bool:
     """Returns whether a path contains a name that no file can have."""
     return any(len(part.encode()) > 255 for path in paths for part in (path or "").split("/"))
->>>>>>> trust
 
 
 def _is_task_file(spec: Any) -> bool:

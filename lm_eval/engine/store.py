@@ -374,6 +374,9 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
         in_memory = sqlite3.connect(":memory:", factory=StoreConnection)
         try:
             on_disk.backup(in_memory)
+        except BaseException:
+            in_memory.close()
+            raise
         finally:
             on_disk.close()
     return in_memory
