@@ -433,8 +433,7 @@ def test_the_identity_contains_no_address_if_the_server_tells_weights_apart() ->
         for _ in range(2):
             with serving(make()) as server:
                 identity = model_of(server, **FOLDER).identity()
-                port = server.url.rpartition(":")[2]
-                assert port not in str(identity)
+                assert f":{server.url.rpartition(':')[2]}" not in str(identity)
                 assert "127.0.0.1" not in str(identity)
                 identities.append(identity)
         assert identities[0] == identities[1]
