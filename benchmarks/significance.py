@@ -19,18 +19,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from lm_eval.stats.confidence_sequence import ConfidenceSequence  # noqa: E402
-from lm_eval.stats.multiple_tests import benjamini_hochberg, holm  # noqa: E402
-from lm_eval.stats.paired import mcnemar_exact, paired_difference, sign_flip_test  # noqa: E402
-from lm_eval.stats.power import (  # noqa: E402
+from lm_eval.stats.confidence_sequence import ConfidenceSequence
+from lm_eval.stats.multiple_tests import benjamini_hochberg, holm
+from lm_eval.stats.paired import mcnemar_exact, paired_difference, sign_flip_test
+from lm_eval.stats.power import (
     achieved_power,
     difference_variance,
     documents_needed,
