@@ -8,11 +8,13 @@ and metrics take effect.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lm_eval.api.group import Group
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig, absolute_path
@@ -207,6 +209,33 @@ def _tasks_in_run(record: RunRecord, names: Sequence[str]) -> list[str]:
     return list(found)
 
 
+@dataclass(frozen=True)
+class ScoredAnswers:
+    """The scores of stored answers, document by document.
+
+    Attributes:
+        run: the settings of the run, with changes.
+        groups: the groups by name.
+        scores: the scores of each task.
+        hashes: the hashes of each task (`task_hashes`); empty for sample logs.
+    """
+
+    run: RunConfig
+    groups: Mapping[str, Group]
+    scores: Mapping[str, TaskScores]
+    hashes: Mapping[str, Mapping[str, str]]
+
+
+@numpy_on_one_thread()
+def score_documents(source: Source) -> ScoredAnswers:
+    """Scores stored answers and returns the scores of documents; raises as `rescore` does."""
+    with _in_directory_of(source):
+        answered = _load(source)
+        scores = _score_tasks(answered, source.wanted)
+    hashes = answered.origin.get("hashes", {})
+    return ScoredAnswers(answered.run, answered.loaded["groups"], scores, hashes)
+
+
 @numpy_on_one_thread()
 @stage("Scoring stored answers")
 def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
@@ -215,12 +244,36 @@ def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
     Raises `DataError` if answers are missing or cannot be read, `OutputError` if there are no
     sample logs, and `ConfigError` if a setting, filter pipeline or metric is invalid.
     """
-    wanted = source.wanted
+    with _in_directory_of(source):
+        return _score(_load(source), source.wanted)
+
+
+@contextmanager
+def _in_directory_of(source: Source) -> Iterator[None]:
+    """Works in the directory and environment of a run inside the `with` block, if there is one."""
     if source.run is None:
-        return _score(_load_from_logs(source.path, wanted), wanted)
+        yield
+        return
     recorded = source.run.record.config(source.run.file)
     with source.run.in_original_directory(with_model=False), recorded.in_environment():
-        return _score(_load_from_run(source.run, wanted), wanted)
+        yield
+
+
+def _load(source: Source) -> _AnsweredTasks:
+    if source.run is None:
+        return _load_from_logs(source.path, source.wanted)
+    return _load_from_run(source.run, source.wanted)
+
+
+def _score_tasks(answered: _AnsweredTasks, wanted: Changes) -> dict[str, TaskScores]:
+    """Returns the scores of tasks whose requests have answers."""
+    scores: dict[str, TaskScores] = {}
+    for name, task in answered_tasks(answered.loaded["tasks"]).items():
+        scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
+        if wanted.metrics is not None:
+            _drop_other_metrics(scored)
+        scores[name] = scored
+    return scores
 
 
 def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalResults]:
@@ -229,12 +282,7 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
     check_run(run, loaded["tasks"])
     findings = None if run.decontaminate is None else read_findings(run.decontaminate)
     decontamination = contaminated_documents(run.decontaminate, findings, loaded["tasks"])
-    scores: dict[str, TaskScores] = {}
-    for name, task in answered_tasks(loaded["tasks"]).items():
-        scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
-        if wanted.metrics is not None:
-            _drop_other_metrics(scored)
-        scores[name] = scored
+    scores = _score_tasks(answered, wanted)
     uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
     summary = with_clean_scores(
         summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples),

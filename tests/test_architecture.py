@@ -78,6 +78,10 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "logged_tasks", "engine", "scoring", "results", "runs"}
     | {"contamination.findings"},
+    "comparison": FOUNDATION
+    | CONTRACTS
+    | TASK_CONTRACTS
+    | {"rescore", "scoring", "metrics", "stats", "results", "runs"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
@@ -88,7 +92,7 @@ MAY_USE = {
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
-    | {"runs", "scaffold", "contamination.findings", "contamination"},
+    | {"runs", "scaffold", "contamination.findings", "contamination", "comparison"},
 }
 
 #: The modules of `contamination` that read and write findings. Other packages may use them.

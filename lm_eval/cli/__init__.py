@@ -19,6 +19,7 @@ from typing import NoReturn
 from lm_eval._version import __version__
 from lm_eval.cli import (
     check_model,
+    compare,
     contamination,
     doctor,
     fetch,
@@ -40,6 +41,7 @@ COMMANDS = {
     "resume": resume,
     "score": score,
     "reproduce": reproduce,
+    "compare": compare,
     "ls": ls,
     "list": ls,
     "show": show,
@@ -59,6 +61,7 @@ examples:
   lm-eval show demo_choice --num_fewshot 2         the exact prompts of a document
   lm-eval resume out                               resume an interrupted run
   lm-eval score out --filter majority              score stored answers with another filter
+  lm-eval compare out_a out_b                      is one model better, and by how much
   lm-eval new task my_task                         write a small task to start from
   lm-eval check-model my_model.py:MyModel          check a model class
   lm-eval validate --tasks my_task --include_path my_task
