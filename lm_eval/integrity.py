@@ -140,8 +140,9 @@ def _none_problems_in(
 ) -> list[str]:
     """Returns one problem per field that is None, or fails, in some of these documents.
 
-    A problem names the first such document. Fields whose methods a task class overrides are not
-    checked.
+    The fields are `doc_to_text`, `doc_to_target`, `doc_to_choice`, `gen_prefix`, `description` and
+    `doc_to_decontamination_query`. A problem names the first such document. Fields that are not
+    set, or whose methods a task class overrides, are not checked.
 
     Args:
         task: the task.

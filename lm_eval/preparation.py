@@ -170,7 +170,10 @@ def check_measurable(lm: LM, tasks: Mapping[str, Task]) -> None:
 
 
 def _refuse(tasks: Mapping[str, Task], reason_of: Callable[[str], str | None]) -> None:
-    """Raises `ModelError` if there is a reason not to send the requests of tasks."""
+    """Raises `ModelError` if the model cannot answer the type of requests of a task.
+
+    `reason_of` returns why it cannot answer a request type; None if it can.
+    """
     by_type: dict[str, list[str]] = {}
     for name, task in tasks.items():
         kind = task.OUTPUT_TYPE or task.get_config("output_type")
@@ -264,9 +267,9 @@ def log_first_prompt(task: Task) -> None:
 
 
 def _check_implemented(lm: LM, name: str, task: Task) -> None:
-    """Raises `ModelError` if a task's requests need a method that the model does not implement.
+    """Raises `ModelError` if the requests of task `name` need a method that `lm` lacks.
 
-    Such a method only raises `NotImplementedError`. Without this check, the run would end there
+    Calling such a method raises `NotImplementedError`. Without this check, the run would end there
     after the requests of all other types were answered.
     """
     for method in {request.request_type for request in task.instances}:

@@ -150,7 +150,7 @@ class TaskScores:
             shared = [self.task.cluster_of(requests[0].doc, column) for requests in self.requests]
             return [one if isinstance(one, Hashable) else repr(one) for one in shared]
         except Exception as error:
-            what = f"task {self.task.task_name!r}: reading its clusters ({column!r})"
+            what = f"task {self.task.task_name!r}: reading its clusters ({column!r}) failed"
             raise third_party_error(what, error) from error
 
 
@@ -250,7 +250,8 @@ def _filter(task: Task, think_end_token: Any) -> None:
         message = f"task {task.task_name!r}: filtering its answers failed: {error}"
         raise type(error)(message) from error
     except Exception as error:
-        raise third_party_error(f"task {task.task_name!r}: filtering its answers", error) from error
+        what = f"task {task.task_name!r}: filtering its answers failed"
+        raise third_party_error(what, error) from error
 
 
 def _measure(
@@ -283,7 +284,8 @@ def _measure(
         message = f"task {task.task_name!r}: scoring its documents failed: {error}"
         raise type(error)(message) from error
     except Exception as error:
-        raise third_party_error(f"task {task.task_name!r}: scoring its documents", error) from error
+        what = f"task {task.task_name!r}: scoring its documents failed"
+        raise third_party_error(what, error) from error
     if columns is not None:
         return columns
     columns = {}
@@ -295,7 +297,7 @@ def _measure(
             message = f"task {task.task_name!r}, document {number}: scoring it failed: {error}"
             raise type(error)(message) from error
         except Exception as error:
-            what = f"task {task.task_name!r}, document {number}: scoring it"
+            what = f"task {task.task_name!r}, document {number}: scoring it failed"
             raise third_party_error(what, error) from error
         _add_row(columns, values, position)
     return columns
@@ -340,11 +342,12 @@ def _add_row(columns: dict[str, list[Any]], values: Mapping[str, Any], position:
 
 
 def third_party_error(what: str, error: Exception) -> EvalError:
-    """Returns the error to raise when third-party code failed while doing `what`.
+    """Returns the error to raise when third-party code raised `error`.
 
-    It is an `EvalError` that also has the type of the original error.
+    It is an `EvalError` that also has the type of `error`. Its message is `what`, which says what
+    failed, and the cause.
     """
-    return as_original_type(EvalError(f"{what} failed: {describe_cause(error)}"), error)
+    return as_original_type(EvalError(f"{what}: {describe_cause(error)}"), error)
 
 
 def _by_document(instances: Sequence[Instance]) -> dict[int, list[Instance]]:

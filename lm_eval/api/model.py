@@ -244,8 +244,9 @@ class LM(abc.ABC):
     ) -> T:
         """Returns a model created with the keyword arguments `arg_dict`.
 
-        `additional_config` contains further arguments (batch size, device); None values are left
-        out. Raises `TypeError` if a key is in both, or is not an argument of the constructor.
+        `additional_config` contains further arguments (batch size, device); those with the value
+        None are removed first. Raises `TypeError` if a remaining key is also in `arg_dict`, or if
+        the constructor does not accept a key.
         """
         extras = {k: v for k, v in (additional_config or {}).items() if v is not None}
         return cls(**arg_dict, **extras)

@@ -308,7 +308,7 @@ class RunConfig:
 
         The setting is a dictionary of that form, its JSON text, or the path of a JSON file. Numbers
         are counted from 0; duplicates are removed. Returns None if the setting is None; raises
-        `ConfigError` if it is invalid or names no document.
+        `ConfigError` if it is invalid, names no task, or has an empty list for one.
         """
         samples = self.samples
         if isinstance(samples, str):

@@ -79,15 +79,19 @@ def read_findings(path: str | Path) -> Findings:
         document = _document(where, line)
         searched = header.tasks.get(document.task)
         if searched is None:
-            raise DataError(f"{where}: the header of the file has no task {document.task!r}.")
+            raise DataError(
+                f"{where}: the header of the file has no task {document.task!r}. The file was "
+                "changed; scan the corpus again."
+            )
         if not 0 <= document.doc_id < searched.documents:
             raise DataError(
                 f"{where}: task {document.task!r} has {searched.documents} documents, so there is "
-                f"no document {document.doc_id}."
+                f"no document {document.doc_id}. The file was changed; scan the corpus again."
             )
         if document.doc_id in documents[document.task]:
             raise DataError(
-                f"{where}: document {document.doc_id} of {document.task!r} is in the file twice."
+                f"{where}: document {document.doc_id} of {document.task!r} is in the file twice. "
+                "Remove one of the lines, or scan the corpus again."
             )
         documents[document.task][document.doc_id] = document
     return Findings(header, documents)

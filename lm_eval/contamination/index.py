@@ -59,7 +59,7 @@ class HashFilter:
 
     @classmethod
     def of(cls, hashes: Hashes) -> HashFilter:
-        """Returns a filter that lets these hashes pass."""
+        """Returns a filter whose set consists of these hashes."""
         bits = min(_MAX_BITS, max(16, (_BITS_PER_HASH * len(hashes)).bit_length()))
         bitmap = np.zeros(1 << (bits - 3), dtype=np.uint8)
         at = np.sort(np.concatenate([hashes, hashes * _SECOND]) >> np.uint64(64 - bits))
@@ -71,7 +71,7 @@ class HashFilter:
         return cls(bitmap)
 
     def passing(self, hashes: Hashes) -> Positions:
-        """Returns the positions of the hashes that are perhaps in the set."""
+        """Returns the positions in `hashes` of those that are perhaps in the set, ascending."""
         # The first of two bits excludes nearly all. The second one costs only for the others.
         first = np.flatnonzero(self._test(hashes))
         second: Positions = first[self._test(hashes[first] * _SECOND) != 0]
@@ -118,21 +118,24 @@ class Index:
 
     @property
     def units(self) -> int:
-        """The number of units."""
+        """The number of different units: n-grams, and documents that are shorter than one."""
         return len(self.unit_word)
 
     def unit_text(self, unit: int) -> bytes:
-        """Returns the text of a unit."""
+        """Returns the normalized text of a unit, which is given by its number."""
         first = int(self.unit_word[unit])
         return self.words(first, int(self.unit_length[unit]))
 
     def words(self, first: int, count: int) -> bytes:
-        """Returns `count` words of the documents from number `first` on, with blanks between."""
+        """Returns `count` words of the indexed text from number `first` on, with blanks between.
+
+        Words are numbered from 0 through all documents.
+        """
         begin = int(self.ends[first - 1]) + 1 if first else 0
         return self.text[begin : int(self.ends[first + count - 1])].tobytes()
 
     def save(self, folder: Path) -> None:
-        """Writes the arrays to files, for `load`."""
+        """Writes the arrays to files in `folder`, for `load`; `settings` has the other values."""
         for name, value in _arrays(self).items():
             np.save(folder / f"{name}.npy", value)
 
@@ -140,8 +143,8 @@ class Index:
     def load(cls, folder: Path, settings: tuple[int, str, tuple[int, ...]]) -> Index:
         """Returns an index whose arrays are mapped from the files in `folder`.
 
-        Processes that load the same files share their memory. `settings` are those of the index
-        that was saved.
+        Processes that load the same files share their memory. `settings` is that attribute of the
+        index that was saved.
         """
         names = [field.name for field in fields(cls)][len(settings) :]
         arrays: dict[str, Any] = {name: _load(folder / f"{name}.npy") for name in names}
@@ -149,7 +152,7 @@ class Index:
 
     @property
     def settings(self) -> tuple[int, str, tuple[int, ...]]:
-        """The values that are not arrays, for `load`."""
+        """`ngram`, `fingerprint` and `short_lengths`, which `save` does not write, for `load`."""
         return self.ngram, self.fingerprint, self.short_lengths
 
 
@@ -185,7 +188,11 @@ class Layout:
 
 
 def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
-    """Returns the index of the documents, and which units belong to which of them."""
+    """Returns the index of the documents, and which units belong to which of them.
+
+    The units are n-grams of `ngram` words, and whole documents of fewer words. Documents of fewer
+    than `MIN_WORDS` words have none, and are not searched for.
+    """
     numbers: dict[bytes, int] = {}
     text_of = [numbers.setdefault(query.whole, len(numbers)) for query in queries]
     words = np.array([_count(text) for text in numbers], dtype=np.int64)
@@ -239,7 +246,10 @@ def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
 
 
 def short_hash(hashes: Hashes, length: int) -> Hashes:
-    """Returns the hashes by which short documents of `length` words are looked up."""
+    """Returns the hashes by which short documents of `length` words are looked up.
+
+    `hashes` are those of their words as n-grams; texts of different lengths get different ones.
+    """
     return hashes + np.uint64(length * _PER_WORD % (1 << 64))
 
 
@@ -265,9 +275,9 @@ class _Texts:
     def equal(
         self, one: Positions, other: Positions, starts: Positions, lengths: Positions
     ) -> NDArray[np.bool_]:
-        """Returns which parts of the text are equal: the part one[i] and the part other[i].
+        """Returns for each i whether part number one[i] of the text is equal to part other[i].
 
-        Part k has `lengths[k]` words from `starts[k]` on.
+        Part k has `lengths[k]` words from word `starts[k]` on.
         """
         last = self.ends[starts + lengths - 1]
         begin = np.where(starts > 0, self.ends[starts - 1] + 1, 0)
@@ -315,9 +325,10 @@ class _Units:
 
 
 def _unify(source: _Texts, hashes: Hashes, starts: Positions, lengths: Positions) -> _Units:
-    """Returns the different ones among texts, which begin at the words `starts`.
+    """Returns the different ones among parts of `source`, sorted by hash.
 
-    Texts with equal hashes are compared, so that different texts are never one unit.
+    Part k has the hash `hashes[k]` and `lengths[k]` words from word `starts[k]` on. Parts with
+    equal hashes are compared, so that different texts are never one unit.
     """
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]

@@ -68,7 +68,10 @@ class Journal:
             ) from error
 
     def _read(self, identity: dict[str, Any]) -> None:
-        """Reads the results, and removes a last line that was not written completely."""
+        """Fills `results`; removes the first line that is incomplete and all after it.
+
+        Writes `identity` to an empty file. Raises `OutputError` if the file has another one.
+        """
         self._file.seek(0)
         size = 0
         for number, line in enumerate(self._file):
@@ -79,7 +82,11 @@ class Journal:
             except (ValueError, KeyError, TypeError):
                 values = None
             if values is None:
-                logger.warning("%s: an incomplete entry is ignored.", self.folder)
+                logger.warning(
+                    "%s: an entry was not written completely; its part of the corpus is scanned "
+                    "again.",
+                    self.folder,
+                )
                 break
             if not number and values != identity:
                 what = [name for name in identity if values.get(name) != identity[name]]

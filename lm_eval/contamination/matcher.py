@@ -89,7 +89,10 @@ class Matcher:
         self.hits = Hits()
 
     def feed(self, pieces: Iterable[Piece]) -> Iterator[int]:
-        """Searches the pieces; yields the number of bytes after each block."""
+        """Searches the pieces, in blocks of `BLOCK` bytes or more; fills `hits`.
+
+        Yields the number of bytes of each block after searching it, so it must be iterated over.
+        """
         parts: list[_Part] = []
         size = 0
         for piece in pieces:
@@ -109,7 +112,10 @@ class Matcher:
             yield size
 
     def _continued(self, piece: Piece) -> _Part:
-        """Returns a part that continues the last one of the block before."""
+        """Returns the first part of a block, whose record began in the block before.
+
+        It knows how many bytes and words of the record came before, and the last of them.
+        """
         last, words = self._last, self._last.words + self._last_words
         before = last.data
         if self._last_words < self._index.ngram and len(last.before) < _MAX_BEFORE:
@@ -117,7 +123,11 @@ class Matcher:
         return _Part(piece.record, piece.data, True, last.offset + len(last.data), words, before)
 
     def _search(self, parts: list[_Part]) -> None:
-        """Searches one block of text."""
+        """Adds the units (n-grams and short documents) first found in one block of text to `hits`.
+
+        `parts` are the texts of the records in the block, in order. The last words of the block are
+        kept, so that n-grams are also found which continue in the next one.
+        """
         carried = self._carried if parts[0].continues else b""
         # One blank between the carried words and the block: a record is cut only at whitespace.
         text, ends = split(
@@ -137,7 +147,11 @@ class Matcher:
             self._last_words = len(ends) - 1 - int(np.searchsorted(ends, separator))
 
     def _verified(self, text: bytes, ends: Positions) -> list[tuple[int, int]]:
-        """Returns (number of the word, unit) of the units that occur for the first time."""
+        """Returns pairs (number of the word where it begins, unit) of units found the first time.
+
+        They are sorted by word. `text` is a normalized block, and `ends` says where each of its
+        words ends. Units with an equal hash but another text are left out.
+        """
         hashes = NgramHashes(word_hashes(text, ends))
         pairs = list(self._candidates(hashes))
         if not pairs:
@@ -158,7 +172,10 @@ class Matcher:
         return verified
 
     def _candidates(self, hashes: NgramHashes) -> Iterator[tuple[Positions, NDArray[np.int32]]]:
-        """Yields words and units that may begin there, judging by hashes."""
+        """Yields pairs of arrays: numbers of words, and the unit that may begin at each.
+
+        Only hashes are compared, so the texts of both may differ. `hashes` are those of a block.
+        """
         index = self._index
         if len(index.ngram_hashes):
             all_hashes = hashes.all(index.ngram)
@@ -179,7 +196,15 @@ class Matcher:
         ends: Positions,
         carried_words: int,
     ) -> None:
-        """Adds the units to the hits, with their places in the records."""
+        """Adds units to `hits`, with their places in the records and the passages around them.
+
+        Args:
+            parts: the texts of the records in the block.
+            found: pairs (number of the word in the block, unit), sorted by word.
+            text: the normalized block, with a separator between records.
+            ends: where each word of `text` ends.
+            carried_words: how many words at its beginning are from the block before.
+        """
         raw = np.frombuffer(text, dtype=np.uint8)
         starts = np.concatenate([[0], ends[:-1] + 1])
         separators = np.flatnonzero((raw[starts] == NOT_TEXT[0]) & (ends - starts == 1))
@@ -215,9 +240,11 @@ class Matcher:
 def _lookup(
     hashes: Hashes, at: Positions, known: Hashes, units: NDArray[np.int32]
 ) -> Iterator[tuple[Positions, NDArray[np.int32]]]:
-    """Yields the words `at` whose hashes are known, with their units.
+    """Yields pairs of arrays: positions of words from `at`, and the unit that may begin at each.
 
-    Several units may have the same hash; they are neighbors in `known`.
+    `hashes` are those of the words `at`, one each. `known` are the sorted hashes of the units
+    `units`. Several units may have the same hash: the first pair then has the first unit of each
+    word, the next pair the second, and so on.
     """
     if not len(at) or not len(known):
         return
@@ -233,7 +260,10 @@ def _lookup(
 
 
 def _last_words(text: bytes, ends: Positions, count: int) -> bytes:
-    """Returns the last `count` words of a block, or fewer if a record begins among them."""
+    """Returns the last `count` words of a block, or fewer if a record begins among them.
+
+    `text` is the normalized block, and `ends` says where each of its words ends.
+    """
     if not count or not len(ends):
         return b""
     begin = int(ends[-count - 1]) + 1 if len(ends) > count else 0
@@ -253,9 +283,10 @@ class _Original:
         self._offset = part.offset - len(part.before)
 
     def passage(self, word: int, count: int) -> tuple[int, str]:
-        """Returns the offset in the record and the text of `count` words, with some text around.
+        """Returns (offset in the record in bytes, text) of `count` words, with some text around.
 
-        `word` is counted from the beginning of the part; it is negative for words before it.
+        `word` is the number of the first one, counted from the beginning of the part; it is
+        negative for words before the part.
         """
         at = max(0, word + self._before)
         last = int(self._ends[min(at + count, len(self._ends)) - 1])
@@ -270,7 +301,10 @@ class _Original:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Returns where each word of a text begins and ends; tokens of punctuation are no words."""
+    """Returns (begin, end) of each word of a text, in characters; `end` is exclusive.
+
+    Words are separated by whitespace; those of ASCII punctuation alone do not count.
+    """
     return [
         token.span()
         for token in _TOKEN.finditer(text)

@@ -96,7 +96,10 @@ def _preference(match: Match) -> tuple[int, int, str, int, int]:
 
 
 def _tasks(parts: Sequence[Findings]) -> dict[str, SearchedTask]:
-    """Returns all tasks; raises `DataError` if two parts searched for different documents."""
+    """Returns the searched tasks of all parts by name, sorted.
+
+    Raises `DataError` if two parts searched for different documents of a task.
+    """
     tasks: dict[str, SearchedTask] = {}
     for part in parts:
         for name, searched in part.header.tasks.items():
@@ -133,7 +136,10 @@ def _corpus(parts: Sequence[Findings]) -> Corpus:
 def _merge_documents(
     found: Sequence[DocumentFinding], ngram: int, threshold: float
 ) -> DocumentFinding:
-    """Returns one finding for a document that several scans found."""
+    """Returns one finding for a document, from the findings of several scans about it.
+
+    `ngram` is the number of words of an n-gram; `threshold` decides whether it is contaminated.
+    """
     first = found[0]
     whole = union(run for document in found for run in document.runs)
     if first.short:  # one unit, which each of them found
@@ -152,5 +158,8 @@ def _merge_documents(
 
 
 def overlap_of(found: Runs, ngrams: int, ngram: int) -> Overlap:
-    """Returns the overlap of a text with `ngrams` n-grams of `ngram` words."""
+    """Returns the overlap of a text that has `ngrams` n-grams of `ngram` words each.
+
+    `found` are the n-grams that were found, as runs (first, count).
+    """
     return Overlap(ngrams, total(found), longest_words(found, ngram))

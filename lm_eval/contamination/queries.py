@@ -107,7 +107,11 @@ def _text(value: Any) -> str:
 
 
 def describe_task(task: Task, queries: Sequence[Query], ngram: int) -> SearchedTask:
-    """Returns the entry of a task in the header of the findings."""
+    """Returns the entry of a task in the header of the findings.
+
+    It tells the version, the split, and how many documents and n-grams of `ngram` words it has, and
+    identifies its rows and queries by hashes. `queries` are those of all its documents.
+    """
     words = [whole.count(b" ") + 1 if (whole := query.whole) else 0 for query in queries]
     texts = hashlib.sha256()
     for query in queries:

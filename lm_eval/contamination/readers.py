@@ -102,7 +102,7 @@ class ShardReader:
         self.broken.append((kind, number, " ".join(str(error).split()) or type(error).__name__))
 
     def _record(self, data: bytes) -> Iterator[Piece]:
-        """Yields a record in pieces, and counts it."""
+        """Yields the text of a record as one piece, or several if it is long; counts it."""
         self._hash.update(data)
         self._hash.update(NOT_TEXT)
         self.size += len(data)
@@ -136,7 +136,10 @@ class ShardReader:
             yield from self._json_lines(file)
 
     def _chunks(self, file: Any, count: int | None = None) -> Iterator[bytes]:
-        """Yields the next `count` bytes of a file, or all; ends where the file is damaged."""
+        """Yields the next `count` bytes of a file in chunks, or all of them if that is None.
+
+        Ends where the file is damaged, and adds that place to `broken`.
+        """
         compressed = bool(self.shard.path.compression)
         size, done = READ_COMPRESSED if compressed else READ, 0
         while count is None or done < count:
@@ -151,7 +154,10 @@ class ShardReader:
             yield data
 
     def _text(self, file: Any) -> Iterator[Piece]:
-        """Yields a file of text, or the range of it that begins and ends at whitespace."""
+        """Yields the pieces of a file of text, which is one record, or of the shard's range of it.
+
+        The range is moved to whitespace, and continued by `options.overlap` words.
+        """
         begin, end, size = self.shard.begin, self.shard.end, self.shard.path.size
         if end is None:
             yield from cut_at_whitespace(0, self._counted(self._chunks(file)))
@@ -173,7 +179,7 @@ class ShardReader:
             yield data
 
     def _json_lines(self, file: Any) -> Iterator[Piece]:
-        """Yields the lines that begin in the shard."""
+        """Yields the pieces of the texts in the lines that begin in the shard."""
         begin, end = self.shard.begin, self.shard.end
         if begin:
             file.seek(begin - 1)
@@ -224,7 +230,10 @@ class ShardReader:
             raise ValueError(str(error)) from error
 
     def _columns(self, kind: str) -> Iterator[Any]:
-        """Yields the column of the text, some rows at a time."""
+        """Yields the text column of a table as Arrow arrays, some rows at a time.
+
+        `kind` is "parquet" or "arrow". Raises `ValueError` if there is no such column.
+        """
         import pyarrow
 
         name, path = self.options.field, self.shard.path.name
@@ -251,7 +260,7 @@ class ShardReader:
 
 
 def _check_column(name: str, schema: Any) -> None:
-    """Raises `ValueError` if a table has no column of text with this name."""
+    """Raises `ValueError` if an Arrow schema has no column of text with this name."""
     import pyarrow
 
     if name not in schema.names:

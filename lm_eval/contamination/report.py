@@ -58,7 +58,8 @@ class Report:
     ) -> Iterator[DocumentFinding]:
         """Yields the findings of all documents of which something was found, in order.
 
-        `hash_of` returns the hash of a document, from its task and number.
+        From the share `threshold` of their n-grams on, they are contaminated; with 0, one is
+        enough. `hash_of` returns the hash of a document, from its task and number.
         """
         layout = self._layout
         found = self._shard_of[layout.units] >= 0
@@ -87,7 +88,8 @@ class Report:
     def _overlaps(self, words: int, asked: int, runs: Runs) -> tuple[Overlap, Overlap]:
         """Returns the overlaps of the question, and of the question with the answer.
 
-        `words` are those of the document, `asked` those of its question.
+        `words` is the number of words of the document, and `asked` that of its question. `runs` are
+        its n-grams that were found, as (first, count).
         """
         ngram = self._index.ngram
         if words < ngram:
@@ -100,7 +102,11 @@ class Report:
         )
 
     def _matches(self, text: int, asked: int, runs: Runs) -> Iterator[Match]:
-        """Yields the parts of the runs that follow each other in the corpus, too."""
+        """Yields the matches of a text: parts of its runs that are contiguous in the corpus, too.
+
+        `text` is the number of the text in the layout, `asked` the number of words of the question,
+        and `runs` are the n-grams that were found, as (first, count).
+        """
         layout, length = self._layout, min(self._index.ngram, int(self._layout.words[text]))
         units = layout.units[int(layout.first_unit[text]) :]
         for first, count in runs:
@@ -114,13 +120,21 @@ class Report:
             yield self._match(text, asked, begin, first + count - begin + length - 1, units[begin])
 
     def _place(self, unit: int) -> tuple[int, int, int]:
-        """Returns the shard, the record and the number of the word where a unit was found."""
+        """Returns (shard, record, word) of the first place where a unit was found, as numbers.
+
+        The shard is an index into `_shards`, the record is counted in the shard, and the word in
+        the record.
+        """
         shard, hit = int(self._shard_of[unit]), int(self._hit_of[unit])
         hits = self._shards[shard].hits
         return shard, hits.records[hit], hits.words[hit]
 
     def _match(self, text: int, asked: int, position: int, length: int, unit: int) -> Match:
-        """Returns the match of `length` words of a text, from word `position` on."""
+        """Returns the match of `length` words of a text, from word `position` on.
+
+        `text` is the number of the text in the layout, `asked` the number of words of the question,
+        and `unit` the unit with which the match begins.
+        """
         layout = self._layout
         shard, hit = self._shards[int(self._shard_of[unit])], int(self._hit_of[unit])
         _, offset, passage = _passage(shard.hits.passages, hit)
@@ -140,7 +154,7 @@ class Report:
 
 
 def _runs(found: NDArray[np.bool_]) -> Runs:
-    """Returns the runs of true values, as (first, count)."""
+    """Returns the runs of true values in an array, as (position of the first, count)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], found.view(np.int8), [0]])))
     return tuple(
         (int(first), int(last - first)) for first, last in zip(edges[::2], edges[1::2], strict=True)
@@ -148,7 +162,11 @@ def _runs(found: NDArray[np.bool_]) -> Runs:
 
 
 def _passage(passages: Sequence[tuple[int, int, str]], hit: int) -> tuple[int, int, str]:
-    """Returns the passage that shows a hit: the last one that does not begin after it."""
+    """Returns the passage that shows a hit: the last one that does not begin after it.
+
+    A passage is (number of the first hit that it shows, offset in the record, text); `passages` are
+    sorted by the first, and `hit` is the number of a hit.
+    """
     low, high = 0, len(passages)
     while high - low > 1:
         middle = (low + high) // 2
@@ -160,9 +178,11 @@ def _passage(passages: Sequence[tuple[int, int, str]], hit: int) -> tuple[int, i
 
 
 def _trimmed(passage: str, words: Sequence[str]) -> tuple[int, str]:
-    """Returns a passage from a little before the matched words on, and how many bytes are left out.
+    """Returns the number of bytes cut off the beginning of a passage, and the rest of it.
 
-    A passage shows several matches. The words are found by their first few ones.
+    A passage shows several matches; the rest begins up to `PASSAGE_MARGIN` characters before the
+    one with these normalized `words`, of which the first few are searched for. Returns 0 and the
+    whole passage if they are not in it.
     """
     spans = word_spans(passage)
     normalized = [normalize(passage[begin:end]).decode() for begin, end in spans]

@@ -77,7 +77,10 @@ class Search:
 
     @classmethod
     def of(cls, tasks: Mapping[str, Task], ngram: int) -> Search:
-        """Returns the search for all evaluated documents of the tasks."""
+        """Builds the index of all evaluated documents of the tasks, with n-grams of `ngram` words.
+
+        Raises `DataError` if the texts of a document cannot be computed.
+        """
         started = time.perf_counter()
         queries: list[Query] = []
         searched: dict[str, SearchedTask] = {}
@@ -99,7 +102,10 @@ class Search:
     def documents(
         self, found: Iterable[FoundIn], threshold: float
     ) -> dict[str, dict[int, DocumentFinding]]:
-        """Returns the findings of documents, by task and number."""
+        """Returns the findings of the documents of which something was found, by task and number.
+
+        `found` are the hits of all shards, in the order of the corpus.
+        """
         report = Report(self.index, self.layout, found)
         documents: dict[str, dict[int, DocumentFinding]] = {name: {} for name in self.searched}
         docs = {name: task.eval_docs for name, task in self.tasks.items()}
@@ -166,7 +172,10 @@ def scan(
 def _results(
     index: Index, shards: Sequence[Shard], options: ScanOptions, journal: Journal
 ) -> Iterator[tuple[Shard, ShardResult]]:
-    """Yields the results of all shards: those in the journal, then those that are scanned now."""
+    """Yields each shard with its result: those in the journal, then those that are scanned now.
+
+    The results of the latter are added to the journal.
+    """
     left: list[Shard] = []
     for shard in shards:
         result = journal.results.get(shard.key)
@@ -216,7 +225,10 @@ def _found_in(shards: Sequence[Shard], results: Mapping[Shard, ShardResult]) -> 
 def _corpus(
     files: Sequence[CorpusPath], shards: Sequence[Shard], results: Mapping[Shard, ShardResult]
 ) -> Corpus:
-    """Returns the description of the corpus for the header."""
+    """Returns the description of the corpus for the header of the findings.
+
+    It lists the files, with sizes and fingerprints, and the places that could not be read.
+    """
     by_file: dict[str, list[ShardResult]] = {file.name: [] for file in files}
     for shard in shards:
         by_file[shard.path.name].append(results[shard])
@@ -244,7 +256,10 @@ def _fingerprint(results: Sequence[ShardResult]) -> str:
 
 
 def _broken(name: str, results: Sequence[ShardResult]) -> Iterator[BrokenPlace]:
-    """Yields the first broken place of each kind in a file, with the number of all of that kind."""
+    """Yields the first broken place of each kind in a file, with the number of all of that kind.
+
+    `results` are those of the shards of the file `name`, in order.
+    """
     first: dict[str, tuple[int, str]] = {}
     counts: dict[str, int] = {}
     before = 0

@@ -148,7 +148,10 @@ def _evaluated_kind(task: Task) -> str:
 
 
 def _scan(search: Search, name: str, task: Task, docs: Sequence[Any]) -> tuple[CorpusFile, FoundIn]:
-    """Returns a split as a file of a corpus, and what was found in it."""
+    """Searches the documents `docs` of a split; returns it as a file of a corpus, with its hits.
+
+    `name` is the name of that file, `TASK/SPLIT`.
+    """
     texts = [to_utf8(" ".join(texts_of(task, doc))) for doc in docs]
     matcher = Matcher(search.index)
     for _ in matcher.feed(Piece(number, text) for number, text in enumerate(texts)):

@@ -31,7 +31,10 @@ class ShardResult:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ShardResult:
-        """Returns a result from the values of `to_json`; raises `TypeError` for others."""
+        """Returns a result from the values of `to_json`.
+
+        Raises `KeyError` or `TypeError` if they have other keys.
+        """
         hits = dict(values["hits"])
         hits["passages"] = [tuple(passage) for passage in hits["passages"]]
         broken = [tuple(place) for place in values["broken"]]
@@ -41,9 +44,12 @@ class ShardResult:
 def scan_shard(
     index: Index, shard: Shard, options: ReadOptions, progress: Callable[[int], object]
 ) -> ShardResult:
-    """Returns what was found in a shard.
+    """Reads a shard, a file of the corpus or a range of one, and returns what was found in it.
 
-    `progress` is called with the number of bytes of the file that were read since its last call.
+    That is the units of `index` (n-grams and short documents) that it contains, with the number of
+    records, and the places that could not be read. `progress` is
+    called with the number of bytes read since its last call, compressed ones if the file is
+    compressed; in total they are `shard.size`.
     """
     reader, matcher = ShardReader(shard, options), Matcher(index)
     reported = 0
@@ -65,7 +71,10 @@ def scan_shard(
 
 
 def _counted(broken: list[tuple[str, int, str]]) -> list[tuple[str, int, str, int]]:
-    """Returns the first broken place of each kind, with the number of all of that kind."""
+    """Returns (kind, number, error, count) of the first broken place of each kind.
+
+    `broken` has (kind, number, error) of all; `count` is how many of them have the kind.
+    """
     first: dict[str, tuple[str, int, str, int]] = {}
     for kind, number, error in broken:
         before = first.setdefault(kind, (kind, number, error, 0))

@@ -109,7 +109,10 @@ def document_page(
 
 
 def _excerpt(text: str, match: Match) -> str:
-    """Returns the matched words in the original text of the document, with some text around."""
+    """Returns the matched words as in `text`, the document, between « and », with text around.
+
+    Returns the normalized words if the document is shorter than when it was scanned.
+    """
     spans = word_spans(text)
     if match.position + match.length > len(spans):  # the document has changed
         return match.words
@@ -121,7 +124,7 @@ def _excerpt(text: str, match: Match) -> str:
 
 
 def _columns(left_name: str, left: str, right_name: str, right: str, width: int) -> Iterator[str]:
-    """Yields two texts side by side."""
+    """Yields the lines of a table with two texts side by side, wrapped to `width` columns."""
     each = max(20, (width - 3) // 2)
     yield f"{f'── {left_name} '.ljust(each, '─')}─┬─{f' {right_name} '.ljust(each, '─')}"
     for one, other in zip_longest(_wrapped(left, each), _wrapped(right, each), fillvalue=""):

@@ -19,7 +19,10 @@ _SPACE = re.compile(rb"[\t-\r\x1c-\x20]")
 
 
 def lines(chunks: Iterable[bytes], limit: int | None) -> Iterator[bytes]:
-    """Yields the lines of a stream that begin before the byte `limit`, without line breaks."""
+    """Yields the lines of a stream that begin before the byte `limit`, without line breaks.
+
+    None for no limit. `chunks` are the bytes of the stream, cut anywhere.
+    """
     rest: list[bytes] = []
     begin = 0
     for chunk in chunks:
@@ -39,9 +42,10 @@ def lines(chunks: Iterable[bytes], limit: int | None) -> Iterator[bytes]:
 
 
 def cut_at_whitespace(record: int, chunks: Iterable[bytes]) -> Iterator[Piece]:
-    """Yields the pieces of one record, whose bytes come in chunks that end anywhere.
+    """Yields the pieces of one record, cut at whitespace; its bytes come in chunks cut anywhere.
 
-    A run of `LONGEST_RUN` bytes without whitespace is cut, with a mark on both sides of the cut.
+    `record` is the number of the record. A run of `LONGEST_RUN` bytes without whitespace
+    is cut, with a mark on both sides of the cut.
     """
     rest, begins, mark = b"", True, b""
     for chunk in chunks:
@@ -61,7 +65,10 @@ def cut_at_whitespace(record: int, chunks: Iterable[bytes]) -> Iterator[Piece]:
 
 
 def _after_last_space(data: bytes, begin: int) -> int:
-    """Returns the position after the last ASCII whitespace from `begin` on; 0 if there is none."""
+    """Returns the position after the last blank or line break from `begin` on.
+
+    If there is none, that after the last other ASCII whitespace; 0 if there is none either.
+    """
     end = max(data.rfind(space, begin) for space in _SPACES[:2])
     if end < 0:
         end = max(data.rfind(space, begin) for space in _SPACES)

@@ -99,7 +99,10 @@ def _assign(
     connection: Connection,
     waiting: Iterator[Shard],
 ) -> None:
-    """Gives a process the next shard, or ends it if there is none."""
+    """Sends a process the next shard; if there is none, sends None and waits for its end.
+
+    Updates `running`, which has the process and its shard for each connection.
+    """
     process, _ = running[connection]
     shard = next(waiting, None)
     connection.send(shard)
@@ -126,7 +129,11 @@ def _work(
     settings: tuple[int, str, tuple[int, ...]],
     options: ReadOptions,
 ) -> None:
-    """Scans the shards that arrive through the connection, until None arrives."""
+    """Scans the shards that arrive through the connection, until None arrives.
+
+    Sends numbers of bytes as progress, and the result of each shard. `folder` and `settings` are
+    those of the saved index. Runs in a process of its own.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     index = Index.load(folder, settings)
     parent = os.getppid()

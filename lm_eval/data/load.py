@@ -36,9 +36,10 @@ _loads: ContextVar[list[Loaded] | None] = ContextVar("loads", default=None)
 
 @contextlib.contextmanager
 def recorded_loads() -> Iterator[list[Loaded]]:
-    """Context manager that yields a list, to which every dataset loaded inside the block is added.
+    """Context manager that yields a list; each call of `load_splits` in the block adds a `Loaded`.
 
-    `lm-eval fetch` finds out with it which datasets a task needs.
+    That entry holds the arguments of the call and the splits that it returned. `lm-eval fetch`
+    finds out with it which datasets a task needs. In a nested block, only the inner list grows.
     """
     loads: list[Loaded] = []
     token = _loads.set(loads)
@@ -117,7 +118,10 @@ def _load(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | No
 def _load_files(path: str, name: str | None, kwargs: dict[str, Any], folder: Path | None) -> Splits:
     """Returns the splits in data files; remote files are read from the mirror if it has them.
 
-    Raises `DataError` if the server of remote files cannot be reached, or files cannot be read.
+    `path` is the file format, `kwargs` names the files (`data_files`, `data_dir`), and `folder` is
+    that of the task file, in which relative paths are searched first (None: only in the working
+    directory). Raises `DataError` if the server of remote files cannot be reached, or files cannot
+    be read.
     """
     url = remote_file(kwargs)
     if url is None:

@@ -31,7 +31,10 @@ def form_ngrams(sequence: Iterable[T], n: int) -> Iterator[tuple[T, ...]]:
 
 
 def word_ngrams(s: str, n: int) -> Iterator[str]:
-    """Yields each `n` consecutive words of a text, joined by single spaces."""
+    """Yields each `n` consecutive words of a text, joined by single spaces.
+
+    Words are separated by whitespace. A text of fewer than `n` words yields nothing.
+    """
     return (" ".join(words) for words in form_ngrams(iter(s.split()), n))
 
 

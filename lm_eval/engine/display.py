@@ -241,7 +241,10 @@ class Display:
 
 
 def _terminal_handlers() -> Iterator[logging.Handler]:
-    """Yields those handlers of all loggers that write to a terminal, and `logging.lastResort`."""
+    """Yields the handlers of all loggers that write to a terminal, and then `logging.lastResort`.
+
+    `lastResort` comes in any case, unless it is None. A handler of two loggers is yielded twice.
+    """
     loggers = [logging.root, *list(logging.root.manager.loggerDict.values())]
     for logger in loggers:
         for handler in logger.handlers if isinstance(logger, logging.Logger) else ():

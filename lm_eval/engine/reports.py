@@ -58,8 +58,9 @@ class ModelReports:
     def add(self, kind: str, arguments: Any, answer: Any) -> None:
         """Receives one answer from the cache hook; ignores it if `kind` is another request type.
 
-        Single answers come in bursts; they are forwarded together after `REPORT_DELAY`. Raises the
-        error that occurred if earlier answers could not be forwarded.
+        Single answers come in bursts: a timer thread forwards them together to the `Report`
+        callback after `REPORT_DELAY`. Raises the error of that callback if it failed for earlier
+        answers.
         """
         if kind != self._kind:
             return

@@ -184,7 +184,11 @@ class MultiChoiceRegexFilter(RegexFilter):
         self._ignored = [compile_pattern(p, "multi_choice_regex") for p in regexes_to_ignore or ()]
 
     def remove_ignored(self, text: Any) -> str:
-        """Returns `text` without what the `ignore_*` options exclude; "" if it is not a string."""
+        """Returns `text` in the form in which answers and choices are compared.
+
+        Matches of `regexes_to_ignore` are removed; then it is converted to lower case if
+        `ignore_case`, and punctuation is removed if `ignore_punctuation`. "" if it is not a string.
+        """
         clean: str = text if isinstance(text, str) else ""
         for pattern in self._ignored:
             clean = pattern.sub("", clean)

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def confusion_cells(items: Pairs) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
-    """Returns the confusion matrix cell of each pair, and the number of labels.
+    """Returns the confusion matrix cell of each pair (gold, predicted), and the number of labels.
 
     With `size` labels, sorted, a cell has the number `gold_index * size + predicted_index`.
     Only labels that occur in `items` are counted.
@@ -31,14 +31,17 @@ def confusion_cells(items: Pairs) -> tuple[np.ndarray[Any, np.dtype[np.int64]], 
 
 
 def confusion_matrix(items: Pairs) -> Array:
-    """Returns the confusion matrix `[gold, predicted]` over the labels that occur, sorted."""
+    """Returns the confusion matrix `[gold, predicted]` of pairs (gold label, predicted label).
+
+    It has one row and one column per label that occurs, in sorted order.
+    """
     codes, size = confusion_cells(items)
     return np.bincount(codes, minlength=size * size).reshape(size, size).astype(float)
 
 
 @register_aggregation("f1")
 def f1_score(items: Pairs) -> float:
-    """Returns the F1 score of class 1, given pairs of labels 0 and 1.
+    """Returns the F1 score of class 1, given pairs (gold, predicted) of the labels 0 and 1.
 
     Returns 0.0 if class 1 neither occurs nor is predicted. Raises `DataError` for other labels.
     """
@@ -65,14 +68,18 @@ def f1_of_sums(sums: Array) -> Array:
 
 
 def weighted_f1_score(items: Pairs) -> float:
-    """Returns the mean F1 score of all classes, weighted by how often each is the gold label."""
+    """Returns the mean F1 score of all classes, weighted by how often each is the gold label.
+
+    `items` are pairs (gold label, predicted label).
+    """
     return float(weighted_f1_of_tables(confusion_matrix(items)[None])[0])
 
 
 def weighted_f1_of_tables(tables: Array) -> Array:
     """Returns the weighted F1 scores `[B]` of many confusion matrices `[B, gold, predicted]`.
 
-    A class that is never predicted correctly has the F1 score 0.
+    A score is the mean of the F1 scores of all classes, weighted by how often each is the gold
+    label. A class that is never predicted correctly has the F1 score 0.
     """
     support, predicted = tables.sum(axis=2), tables.sum(axis=1)
     scores = 2 * np.diagonal(tables, axis1=1, axis2=2) / np.maximum(support + predicted, 1)
@@ -82,7 +89,7 @@ def weighted_f1_of_tables(tables: Array) -> Array:
 
 @register_aggregation("matthews_corrcoef")
 def matthews_corrcoef(items: Pairs) -> float:
-    """Returns Matthews' correlation coefficient between gold and predicted labels.
+    """Returns Matthews' correlation coefficient of pairs (gold label, predicted label).
 
     Returns 0.0 if all gold labels, or all predictions, are the same.
     """

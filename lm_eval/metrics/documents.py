@@ -265,7 +265,7 @@ def _answer_format_error(error: Exception) -> DataError:
 def score_rolling(
     loglikelihood: float, words: int, byte_count: int, wanted: Collection[str]
 ) -> Values:
-    """Returns the `wanted` metrics of one whole text, given its log-likelihood and size."""
+    """Returns the `wanted` metrics of one whole text, by name, from its log-likelihood and size."""
     return _first_document(score_texts(Texts([loglikelihood], [words], [byte_count]), wanted))
 
 

@@ -175,7 +175,7 @@ def anthropic_header(
 
 
 def _content_parts(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a message whose content is a list of parts."""
+    """Returns a message whose content is a list of parts: a text becomes the only part."""
     content = message["content"]
     if isinstance(content, list):
         return {"role": message["role"], "content": content}

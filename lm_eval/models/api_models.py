@@ -259,7 +259,7 @@ class TemplateAPI(PublishedAttributes):
         return self._post(payload)
 
     def _post(self, payload: Any) -> Any:
-        """Sends a body and returns the reply as JSON data."""
+        """Sends a body and returns the reply as JSON data; raises the errors of requests."""
         requests: Any = importlib.import_module("requests")
         response = requests.post(
             self.request_url,
@@ -321,7 +321,7 @@ class TemplateAPI(PublishedAttributes):
         return answers
 
     async def _apost(self, session: Any, payload: Any) -> Any:
-        """Sends a body and returns the reply as JSON data."""
+        """Sends a body with an `aiohttp.ClientSession`; returns the reply as JSON data."""
         async with session.post(self.request_url, json=payload, headers=self.header) as response:
             if not response.ok:
                 logger.warning("The request failed: %s", (await response.text())[:300])
@@ -387,7 +387,11 @@ class TemplateAPI(PublishedAttributes):
     async def _call_with_retries(
         self, session: Any, semaphore: asyncio.Semaphore, keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """Returns the answers of one call of `amodel_call`; failures if no attempt succeeds."""
+        """Returns the answers of one call of `amodel_call`, which is repeated if it fails.
+
+        If all attempts fail, returns a `Failure` per prompt. `keywords` are its arguments besides
+        session and semaphore. Raises `ModelError` if the server refuses all requests.
+        """
         policy, rng, reason = self.retry_policy, random.Random(), ""
         attempts = max(1, self.max_retries or 1)
         for attempt in range(1, attempts + 1):
@@ -405,7 +409,11 @@ class TemplateAPI(PublishedAttributes):
 
     @staticmethod
     def _reason_to_retry(error: Exception) -> str:
-        """Returns why a request failed that may be sent again; raises if it may not."""
+        """Returns the reason of an error after which a request may be sent again.
+
+        Raises `ModelError` if the server refuses all requests, and `error` if it is a mistake in
+        the code.
+        """
         try:
             reply = reply_to_error(error)
         except (UnreachableError, TimedOutError, BrokenReplyError) as failed:
@@ -519,7 +527,10 @@ class TemplateAPI(PublishedAttributes):
         return Completion(NONE_ANSWER, finished.reasoning, finished.finish_reason)
 
     def _generate_in_batches(self, requests: list[Instance]) -> list[Any]:
-        """Generates with an overridden `get_batched_requests`; one call for all equal settings."""
+        """Returns the answers of an overridden `get_batched_requests`, one per request, in order.
+
+        It is called once for all requests with equal settings.
+        """
         alike: dict[str, list[int]] = {}
         for number, request in enumerate(requests):
             settings = json.dumps(request.args[1], sort_keys=True, default=str)
@@ -542,7 +553,10 @@ class TemplateAPI(PublishedAttributes):
         return answers
 
     def _send_in_batches(self, messages: list[Any], **keywords: Any) -> list[Any]:
-        """Returns the answers of an overridden `get_batched_requests`, one per message."""
+        """Returns the answers of an overridden `get_batched_requests`, one per message.
+
+        Raises `ModelError` if it returns another number of them.
+        """
         with stage("Asking the server"):
             batches = run_in_thread(lambda: self.get_batched_requests(messages, **keywords))
         found = list(itertools.chain.from_iterable(batches))

@@ -65,7 +65,7 @@ def check_before_loading(run: RunConfig) -> None:
 def never_measured(run: RunConfig) -> dict[str, str]:
     """Returns the request types that no model of the run's class can answer, with the reasons.
 
-    Returns nothing if it would take long to import the class, or if its name is not registered.
+    Empty if it would take long to import the class, or if its name is not registered.
     """
     if not isinstance(run.model, str):
         model_class = type(run.model)
@@ -200,6 +200,9 @@ def _check_arguments(name: str, model_class: type[LM], arguments: dict[str, Any]
 
 
 def _accepted_settings(model_class: type[LM], extras: dict[str, Any]) -> dict[str, Any]:
-    """Returns those of the run's settings (batch size, device) that the constructor accepts."""
+    """Returns those of `extras`, settings such as batch size and device, that a class accepts.
+
+    All of them if its constructor has `**kwargs`.
+    """
     named, takes_any = _parameters(model_class)
     return {k: v for k, v in extras.items() if takes_any or k in named}

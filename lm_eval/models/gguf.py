@@ -102,7 +102,10 @@ class GGUFLM(ServedLM):
             except requests.exceptions.RequestException as error:
                 reason = f"{type(error).__name__}: {error}"
                 time.sleep(delay if attempt + 1 < retries else 0)
-        raise ModelError(f"{url} did not answer in {retries} attempts: {reason}")
+        raise ModelError(
+            f"the server gave no usable reply at {url} in {retries} attempts: {reason}. Check that "
+            "it runs, and base_url."
+        )
 
     @property
     def _uses_hook(self) -> bool:
@@ -164,7 +167,7 @@ def get_result(logprobs: Mapping[str, Any], context_length: int) -> tuple[float,
 
 
 def _choice_or_failure(reply: Any, read: Any) -> Any:
-    """Returns what `read` finds in the first choice of a reply; a `Failure` if it finds nothing."""
+    """Returns `read` of the first choice of a reply; a `Failure` if something is missing there."""
     try:
         return read(reply["choices"][0])
     except (KeyError, IndexError, TypeError, AttributeError) as error:

@@ -195,7 +195,7 @@ class LlamaCpp(EngineLM):
         return total, greedy
 
     def _logits(self, tokens: Sequence[int], first: int) -> np.ndarray[Any, Any]:
-        """Returns the logits (N, V) after the tokens from position `first` on.
+        """Returns the logits (N, V) of the token that follows each of `tokens` from `first` on.
 
         What the tokens have in common with those computed before is not computed again.
         """
@@ -214,8 +214,8 @@ class LlamaCpp(EngineLM):
     def _forget_from(self, count: int) -> int:
         """Keeps the first `count` tokens of those that are computed; returns how many are kept.
 
-        None, if the state of the model cannot be cut: that of recurrent layers is one for all
-        tokens, and a sliding window has lost those before it.
+        That is 0 if the state of the model cannot be cut there: that of recurrent layers is one for
+        all tokens, and a sliding window has lost those before it.
         """
         engine = self.model
         if count < engine.n_tokens and (
@@ -278,7 +278,10 @@ class _GGUFCoder:
         self._adds_bos = engine.tokenize(b"", add_bos=True)[:1] == [bos] and self._flag()
 
     def _flag(self) -> bool:
-        """Returns whether the file says that prompts begin with a beginning-of-text token."""
+        """Returns whether the file says that prompts begin with a beginning-of-text token.
+
+        If the file does not say, this is llama.cpp's default for its kind of tokenizer.
+        """
         return bool(self._engine._model.add_bos_token())
 
     def encode(self, texts: Sequence[str], special: bool | None = None) -> list[list[int]]:

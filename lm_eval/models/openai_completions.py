@@ -371,7 +371,11 @@ def _azure_deployment() -> str:
 
 
 def _azure_address(model: str, base_url: str | None, api_version: str | None) -> str:
-    """Returns the address of a deployment; `base_url` as it is if it contains `/openai/`."""
+    """Returns the address of a deployment; `base_url` as it is if it contains `/openai/`.
+
+    `model` is the name of the deployment. If they are None, `base_url` and `api_version` are read
+    from the environment; raises `ConfigError` if there is no address.
+    """
     base_url = base_url or os.environ.get("AZURE_OPENAI_ENDPOINT")
     if not base_url:
         raise ConfigError(

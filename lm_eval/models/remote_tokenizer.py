@@ -67,7 +67,9 @@ class RemoteTokenizer:
             reply = self._client.get(f"{self.base_url}/tokenizer_info")
             found = json.loads(reply.body) if reply.ok else {}
         except UnreachableError as error:
-            raise ModelError(f"no server answers at {self.base_url} ({error}).") from None
+            raise ModelError(
+                f"no server answers at {self.base_url} ({error}). Start it, or correct base_url."
+            ) from None
         except (BrokenReplyError, TimedOutError, ValueError):
             return {}
         return found if isinstance(found, Mapping) else {}
@@ -166,7 +168,11 @@ def check_remote_tokenizer_support(
     auth_token: str | None = None,
     max_retries: int = 3,
 ) -> bool:
-    """Returns whether a server tokenizes and tells its end-of-text token."""
+    """Returns whether a server has a tokenizer that can be used: it tells its end-of-text token.
+
+    False if `base_url` is None or empty, and if the server does not tokenize. The arguments are
+    those of `RemoteTokenizer`.
+    """
     if not base_url:
         return False
     try:

@@ -184,7 +184,7 @@ class SGLangLM(EngineLM):
         return frozenset(inspect.signature(SamplingParams).parameters) - OWN_SETTINGS
 
     def _read_sampling(self, settings: Mapping[str, Any]) -> Sampling:
-        """Returns generation settings; wrong values are reported before the first request."""
+        """Returns the generation settings of a request; raises `ConfigError` for wrong values."""
         from sglang.srt.sampling.sampling_params import SamplingParams
 
         sampling = super()._read_sampling(settings)
@@ -234,7 +234,7 @@ class SGLangLM(EngineLM):
     def _run(
         self, bodies: Iterable[tuple[Any, Mapping[str, Any]] | None]
     ) -> Iterator[list[tuple[Any, Any]]]:
-        """Yields lists of `(job, reply)` as the engine finishes them.
+        """Yields lists of `(job, reply)` as the engine finishes them, given `(job, body)` pairs.
 
         While `bodies` yields None, the engine goes on with the requests that it has.
         """
@@ -270,7 +270,10 @@ class SGLangLM(EngineLM):
         return await self.model.async_generate(prompt=given.pop("text", None), **given)
 
     def _count(self, reply: Any) -> None:
-        """Counts the tokens of a finished request."""
+        """Adds the tokens of a finished request to `run_context.usage`.
+
+        These are the tokens of the prompt, those of them that were computed, and of the answer.
+        """
         counted, usage = self._dialect.usage(reply), self.run_context.usage
         usage.count_prompt(counted.prompt, counted.prompt - counted.cached)
         usage.count_answer(counted.answer)
@@ -278,7 +281,10 @@ class SGLangLM(EngineLM):
 
 
 def _read(read: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns what `read` finds in a reply; a `Failure` if the engine aborted the request."""
+    """Returns `read(*arguments)`, which reads a reply; a `Failure` if that cannot be used.
+
+    It cannot if the engine aborted the request, or if something is missing in the reply.
+    """
     try:
         return read(*arguments)
     except (BadReplyError, RefusedError) as error:

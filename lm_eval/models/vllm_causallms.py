@@ -183,7 +183,9 @@ class VLLM(EngineLM):
         super().check_before_loading(arguments, chat_template)
         check_copies(arguments)
         if arguments.get("truncation_side", "left") != "left":
-            raise ConfigError("truncation_side: prompts are cut on the left only.")
+            raise ConfigError(
+                "truncation_side must be 'left': long prompts are cut at their beginning only."
+            )
         check_adapter(arguments)
         if arguments.get("quantization") is not None:
             from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
@@ -204,7 +206,10 @@ class VLLM(EngineLM):
             ) from error
 
     def _start_copies(self, arguments: Mapping[str, Any], count: int, devices: int) -> EngineCopies:
-        """Starts several engines, each in a process with devices of its own."""
+        """Starts `count` engines, each in a process with `devices` devices of its own.
+
+        `arguments` are those of this class. Raises `ModelError` if one cannot be loaded.
+        """
         return EngineCopies(self.engine, type(self), arguments, device_variables(count, devices))
 
     # -- lengths, template, identity --------------------------------------------------------------
@@ -275,7 +280,10 @@ class VLLM(EngineLM):
             yield [whole for number, score in done for whole in missing.complete(number, score)]
 
     def _outputs(self, plan: ScorePlan, cached: bool) -> Iterator[list[tuple[Any, Any]]]:
-        """Yields lists of the jobs of a plan with what vLLM returned for them."""
+        """Yields lists of pairs (job of the plan, vLLM's output), as they are finished.
+
+        `cached` is whether prompts that are scored as a whole use the prefix cache.
+        """
         requests = ScoringRequests(plan)
         for done in self._run((job, *requests.request(job, cached)) for job in plan.jobs()):
             yield [(job, requests.read(job, output)) for job, output in done]
@@ -298,7 +306,7 @@ class VLLM(EngineLM):
         return sampling
 
     def _sampling(self, sampling: Sampling) -> Any:
-        """Returns the settings of a request for answers; raises `ConfigError` for wrong values."""
+        """Returns vLLM's `SamplingParams` for answers; raises `ConfigError` for wrong values."""
         given = {
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -319,8 +327,9 @@ class VLLM(EngineLM):
     ) -> Iterator[list[tuple[Any, Any]]]:
         """Yields lists of `(job, output)` as the engine finishes them.
 
-        At most `MAX_HELD` requests are in the engine at a time. While `requests` yields None, it
-        goes on with those. Raises `ModelError` with the engine's error if it fails.
+        `requests` are (job, tokens of the prompt, `SamplingParams`). At most `MAX_HELD` requests
+        are in the engine at a time. While `requests` yields None, it goes on with those. Raises
+        `ModelError` with the engine's error if it fails.
         """
         engine = self.model.llm_engine
         held: dict[str, Any] = {}
@@ -353,7 +362,10 @@ class VLLM(EngineLM):
             ) from error
 
     def _count(self, output: Any) -> None:
-        """Counts the tokens of a finished request."""
+        """Adds the tokens of a finished request to `run_context.usage`.
+
+        These are the tokens of the prompt, those of them that were computed, and of all answers.
+        """
         usage = self.run_context.usage
         prompt, answer = len(output.prompt_token_ids), sum(len(o.token_ids) for o in output.outputs)
         usage.count_prompt(prompt, prompt - int(output.num_cached_tokens or 0))
@@ -371,7 +383,10 @@ class VLLM(EngineLM):
 
 
 def _as_input(tokens: Sequence[int]) -> Any:
-    """Returns a prompt in the form that the engine computes, which it then need not be put into."""
+    """Returns a prompt in the form that vLLM's engine takes.
+
+    Newer versions have a form that the engine need not convert.
+    """
     from vllm import inputs
 
     if hasattr(inputs, "tokens_input"):

@@ -69,7 +69,10 @@ def contaminated_documents(
 
 
 def _check_hashes(path: str, name: str, contamination: TaskContamination, task: Task) -> None:
-    """Raises `DataError` if a document that the findings list is another one in the requests."""
+    """Raises `DataError` if a document of the task `name` has another hash than in the findings.
+
+    `path`, the file of the findings, is named in the message.
+    """
     for request in task.instances:
         number = request.doc_number or 0
         expected = contamination.hashes.get(number)
@@ -230,7 +233,7 @@ def _score_of_part(
         return None
     if isinstance(found.value, Real) and math.isfinite(found.value):
         return found
-    logger.warning("%s is %s, and is left out.", what, found.value)
+    logger.warning("%s is %s, which is no finite number, and is left out.", what, found.value)
     return None
 
 

@@ -128,7 +128,10 @@ def _public(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _config(run: RunConfig, lm: LM | None) -> dict[str, Any]:
-    """Returns the field `config` of the results, with the keys of the published harness."""
+    """Returns the field `config` of the results, with the keys of the published harness.
+
+    It has the facts of `lm.get_model_info`, unless `lm` is None, as for rescored results.
+    """
     info = lm.get_model_info() if lm is not None and hasattr(lm, "get_model_info") else {}
     sizes = getattr(lm, "batch_sizes", {})
     return {

@@ -26,7 +26,10 @@ class Difference:
     """The score of the contaminated documents; None for a mean over tasks."""
 
     def to_row(self) -> dict[str, Any]:
-        """Returns the difference as it is written to the results."""
+        """Returns the difference as a dictionary, as it is written to the results.
+
+        The keys are `difference`, `stderr` and, if they are known, `contaminated` and `interval`.
+        """
         row: dict[str, Any] = {"difference": self.value, "stderr": number_or_na(self.stderr)}
         if self.contaminated is not None:
             row = {"contaminated": self.contaminated, **row}
@@ -34,7 +37,10 @@ class Difference:
 
 
 def difference_of(clean: Score, contaminated: Score, documents: int) -> Difference:
-    """Returns the difference of two scores, which were computed from `documents` together."""
+    """Returns the score `clean` minus the score `contaminated`, with its uncertainty.
+
+    `documents` is the number of documents of both together.
+    """
     return Difference(
         float(clean.value - contaminated.value),
         _root_of_squares([clean.stderr, contaminated.stderr]),
@@ -72,13 +78,19 @@ def number_or_na(value: float | None) -> float | str:
 def _combined(
     weights: Sequence[float], values: Sequence[float], intervals: Sequence[Interval | None]
 ) -> Interval | None:
-    """Returns the interval of a weighted sum of independent values; None if one has none."""
+    """Returns the confidence interval of a weighted sum of independent values.
+
+    `intervals` are those of the values; None if one of them is None.
+    """
     known = [interval for interval in intervals if interval is not None]
     return None if len(known) < len(intervals) else combined_interval(weights, values, known)
 
 
 def _root_of_squares(errors: Iterable[float | None]) -> float | None:
-    """Returns the standard error of a sum of independent values; None if one is not known."""
+    """Returns the standard error of a sum of independent values, given those of the values.
+
+    None if one of them is None or not finite.
+    """
     known = list(errors)
     if any(error is None or not math.isfinite(error) for error in known):
         return None

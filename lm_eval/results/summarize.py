@@ -219,7 +219,7 @@ def score_values(
     except EvalError as problem:
         raise with_location(problem, f"task {name!r}") from problem
     except Exception as problem:
-        raise third_party_error(f"task {name!r}: aggregating {metric}", problem) from problem
+        raise third_party_error(f"task {name!r}: aggregating {metric} failed", problem) from problem
     interval = None
     if uncertainty.confidence is not None and isinstance(value, (int, float)):
         interval = confidence_interval(

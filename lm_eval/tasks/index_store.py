@@ -70,10 +70,16 @@ def save(
     names: list[Name],
     unreadable: list[str],
 ) -> None:
-    """Writes the two cache files of the folder `root`; each is replaced atomically.
+    """Writes the index of the task folder `root` to two files in the cache folder.
 
-    Errors are ignored. `states` and `found` hold the state and the indexed keys of every file that
-    was read, `names` the index entries, `unreadable` the files that are not valid YAML.
+    Each is replaced atomically; errors are ignored.
+
+    Args:
+        root: the task folder.
+        states: modification time (ns) and size of every file that was read, by path.
+        found: the indexed keys of the task files, by path; None for one that is not valid YAML.
+        names: the entries of the index.
+        unreadable: the paths of the files that are not valid YAML.
     """
     inside = f"{root}{os.sep}"
     elsewhere = [p for p in states if not (p.startswith(inside) and p.endswith(".yaml"))]

@@ -164,9 +164,11 @@ def score_choices(
     """Returns the values of each metric, one per document, for multiple-choice documents.
 
     `choices` and `golds` hold the choices of each document and the index (or indices) of its gold
-    choice, or `NOT_A_CHOICE`; see `score_targets` for the rest. A metric whose inputs were not
-    computed is left out. Raises `BatchScoringError` if an answer is not a pair of log-likelihood
-    and is_greedy, and `ModelError` if a metric needs token counts that the model does not report.
+    choice, or `NOT_A_CHOICE`, which counts as wrong; see `score_targets` for the rest. A metric is
+    left out if it needs the choices without the question (`acc_mutual_info`) and these were not
+    asked for, or if it is not computed from log-likelihoods. Raises `BatchScoringError` if an
+    answer is not a pair of log-likelihood and is_greedy, and `ModelError` if a metric needs token
+    counts that the model does not report.
     """
     tokens = None
     if "tokens" in documents.needs_of(metrics.metrics):

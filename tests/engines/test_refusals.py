@@ -265,7 +265,7 @@ def test_experts_that_several_engines_would_have_to_share_are_refused(capsys: Ca
 
 @pytest.mark.usefixtures("no_engine")
 def test_prompts_that_would_be_cut_on_the_right_are_refused(capsys: Captured) -> None:
-    assert "on the left only" in refusal(capsys, "vllm", truncation_side="right")
+    assert "must be 'left'" in refusal(capsys, "vllm", truncation_side="right")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -21,9 +21,10 @@ REQUESTS: dict[RequestType, list[Arguments]] = {
 
 
 def check_form(interview: Interview, kind: RequestType) -> list[str]:
-    """Returns what is wrong with the answers to a few plain requests of a type.
+    """Returns what is wrong with the answers to a few plain requests of a type; [] if nothing.
 
-    If they cannot be used at all, no other check asks requests of this type.
+    If something is, no other check asks requests of this type. Raises `NotCheckedError` if the
+    class does not implement the type, and the error of the model if it cannot answer.
     """
     interview.require(kind)
     try:
@@ -46,7 +47,7 @@ def check_form(interview: Interview, kind: RequestType) -> list[str]:
 
 
 def check_order(interview: Interview, kind: RequestType) -> list[str]:
-    """Returns whether the same requests in another order get each other's answers."""
+    """Returns a problem if the same requests in another order get each other's answers, else []."""
     interview.require(kind)
     interview.require_real_model()
     arguments = REQUESTS[kind]
@@ -60,7 +61,10 @@ def check_order(interview: Interview, kind: RequestType) -> list[str]:
 
 
 def check_repeats(interview: Interview, kind: RequestType) -> list[str]:
-    """Returns whether a request that occurs several times in a call gets several answers."""
+    """Returns a problem if equal requests in one call get different answers, else [].
+
+    Raises `ModelError` if they do not get one answer each.
+    """
     interview.require(kind)
     first, second, *_ = interview.make(kind, REQUESTS[kind])
     again = interview.make(kind, REQUESTS[kind][:1])
@@ -74,7 +78,7 @@ def check_repeats(interview: Interview, kind: RequestType) -> list[str]:
 
 
 def check_determinism(interview: Interview, kind: RequestType) -> list[str]:
-    """Returns whether two calls with the same requests and the same seeds give the same."""
+    """Returns a problem if two calls with equal requests and seeds give other answers, else []."""
     interview.require(kind)
     interview.require_real_model()
     answers, again = (interview.ask(kind, REQUESTS[kind]) for _ in range(2))
@@ -86,7 +90,7 @@ def check_determinism(interview: Interview, kind: RequestType) -> list[str]:
 
 
 def check_batches(interview: Interview, kind: RequestType) -> list[str]:
-    """Returns whether answers depend on the other requests of the call."""
+    """Returns a problem if answers depend on the other requests of the call, else []."""
     interview.require(kind)
     interview.require_real_model()
     arguments = REQUESTS[kind]
@@ -102,7 +106,7 @@ def check_batches(interview: Interview, kind: RequestType) -> list[str]:
 
 
 def check_unchanged(interview: Interview, kind: RequestType) -> list[str]:
-    """Returns whether the model changes the arguments of requests."""
+    """Returns a problem if the model changes the arguments of requests, else []."""
     interview.require(kind)
     requests = interview.make(kind, REQUESTS[kind])
     before = [copy.deepcopy(request.args) for request in requests]
@@ -116,7 +120,10 @@ def check_unchanged(interview: Interview, kind: RequestType) -> list[str]:
 
 
 def check_reports(interview: Interview, kind: RequestType) -> list[str]:
-    """Returns whether answers that the model reports while it works are those it returns."""
+    """Returns a problem if an answer that the model reports to its cache hook is not the final one.
+
+    [] if all are, or if it reports none.
+    """
     interview.require(kind)
     reported: list[tuple[str, Any, Any]] = []
 
@@ -143,7 +150,7 @@ def check_reports(interview: Interview, kind: RequestType) -> list[str]:
 
 
 def check_empty_context(interview: Interview) -> list[str]:
-    """Returns whether texts without a context are scored and continued."""
+    """Returns a problem if the score of a text without context is invalid or 0, else []."""
     problems = []
     interview.require("loglikelihood")
     ((score, _),) = interview.ask("loglikelihood", [("", "Once upon a time")])
@@ -155,7 +162,10 @@ def check_empty_context(interview: Interview) -> list[str]:
 
 
 def check_unusual_text(interview: Interview) -> list[str]:
-    """Returns whether texts in other scripts, and with emoji and line breaks, are scored."""
+    """Returns a problem per text in another script, or with emoji or line breaks, scored wrongly.
+
+    A score is wrong if it is no valid log-likelihood.
+    """
     interview.require("loglikelihood")
     found = interview.ask("loglikelihood", UNUSUAL)
     return [

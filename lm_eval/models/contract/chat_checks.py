@@ -17,7 +17,7 @@ OPEN = [*CHAT, {"role": "assistant", "content": "The sum is"}]
 
 
 def check_chat_template(interview: Interview) -> list[str]:
-    """Returns what is wrong with `apply_chat_template` and `tokenizer_name`."""
+    """Returns what is wrong with `apply_chat_template` and `tokenizer_name`; [] if nothing."""
     lm = interview.lm
     if type(lm).apply_chat_template is LM.apply_chat_template:
         raise NotCheckedError("the class does not implement apply_chat_template")
@@ -47,7 +47,10 @@ def check_chat_template(interview: Interview) -> list[str]:
 
 
 def _check_open_message(lm: LM) -> list[str]:
-    """Returns what is wrong with a prompt that ends within a message of the assistant."""
+    """Returns what is wrong with a prompt that ends in a message of the assistant; [] if nothing.
+
+    That is what `add_generation_prompt=False` asks for.
+    """
     prompt = lm.apply_chat_template(copy.deepcopy(OPEN), add_generation_prompt=False)
     if not prompt.rstrip().endswith(OPEN[-1]["content"]):
         return [

@@ -89,7 +89,7 @@ def check_model(lm: LM) -> ContractReport:
 
 
 def _checks() -> Iterator[tuple[str, Check]]:
-    """Yields the name of each check and the check."""
+    """Yields the name of each check, and a function from an `Interview` to a list of problems."""
     for name, check in EACH_TYPE.items():
         for kind in KINDS:
             yield f"{name} ({kind})", partial(check, kind=kind)
@@ -97,7 +97,7 @@ def _checks() -> Iterator[tuple[str, Check]]:
 
 
 def _result(name: str, check: Check, interview: Interview) -> CheckResult:
-    """Makes one check; an error of the model is a problem that it finds."""
+    """Returns the result of one check; an error that the model raises is a problem in it."""
     try:
         return CheckResult(name, tuple(check(interview)))
     except NotCheckedError as error:

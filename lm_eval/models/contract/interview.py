@@ -39,7 +39,10 @@ class Interview:
         return bool(getattr(self.lm, "stand_in", False))
 
     def require(self, *kinds: RequestType) -> None:
-        """Raises `NotCheckedError` if requests of one of these types are not answered."""
+        """Raises `NotCheckedError` if one of these request types is not answered.
+
+        That is so if `give_up` was called for it, or the model says so (`cannot_measure`).
+        """
         for kind in kinds:
             if reason := self._reasons.get(kind) or self.lm.cannot_measure(kind):
                 raise NotCheckedError(reason)
@@ -50,11 +53,11 @@ class Interview:
             raise NotCheckedError("the model is a stand-in for tests (stand_in = True)")
 
     def give_up(self, kind: RequestType, reason: str) -> None:
-        """Remembers that requests of a type are not answered, so that no other check asks them."""
+        """Remembers that requests of a type are not answered; `require` then raises `reason`."""
         self._reasons.setdefault(kind, reason)
 
     def make(self, kind: RequestType, arguments: Sequence[Arguments]) -> list[Instance]:
-        """Returns requests with copies of these arguments."""
+        """Returns one request of type `kind` per item of `arguments`, with a copy of it."""
         return [
             Instance(kind, {}, copy.deepcopy(args), number, ("check_model", number, 1))
             for number, args in enumerate(arguments)
@@ -65,7 +68,7 @@ class Interview:
         return self.ask_requests(kind, self.make(kind, arguments))
 
     def ask_requests(self, kind: RequestType, requests: Sequence[Instance]) -> list[Any]:
-        """Returns the model's answers to requests.
+        """Returns the model's answers to requests of type `kind`, in their order, in one call.
 
         Seeds all random generators before. Raises `ModelError` if the model fails, or if an answer
         has a wrong type or is a `Failure`.

@@ -28,7 +28,7 @@ def _close(one: float, other: float) -> bool:
 
 
 def check_sums(interview: Interview) -> list[str]:
-    """Returns whether a continuation in two parts has the log-likelihood of the whole."""
+    """Returns a problem if two parts of a continuation do not sum to the log-likelihood of both."""
     interview.require("loglikelihood")
     interview.require_real_model()
     problems = []
@@ -46,7 +46,7 @@ def check_sums(interview: Interview) -> list[str]:
 
 
 def check_probabilities(interview: Interview) -> list[str]:
-    """Returns whether continuations that exclude each other have at most probability 1 together."""
+    """Returns a problem if continuations that exclude each other sum to a probability over 1."""
     interview.require("loglikelihood")
     interview.require_real_model()
     context = PROMPTS[0]
@@ -61,7 +61,10 @@ def check_probabilities(interview: Interview) -> list[str]:
 
 
 def check_greedy_flag(interview: Interview) -> list[str]:
-    """Returns whether `is_greedy` says what greedy decoding gives."""
+    """Returns a problem if `is_greedy` contradicts what the model generates greedily, else [].
+
+    Raises `NotCheckedError` if the model generates no text.
+    """
     interview.require("loglikelihood", "generate_until")
     interview.require_real_model()
     contexts = [prompt.rstrip() for prompt in PROMPTS]
@@ -93,7 +96,10 @@ def check_greedy_flag(interview: Interview) -> list[str]:
 
 
 def check_rolling(interview: Interview) -> list[str]:
-    """Returns whether the log-likelihood of a text is the sum of those of its tokens."""
+    """Returns a problem if the log-likelihood of a whole text is not the sum over all its tokens.
+
+    It is compared with the score of the text as a continuation. [] if there is none.
+    """
     interview.require("loglikelihood", "loglikelihood_rolling")
     interview.require_real_model()
     lm = interview.lm
@@ -103,7 +109,10 @@ def check_rolling(interview: Interview) -> list[str]:
     texts = [text for (text,) in TEXTS]
     encode = getattr(lm, "tok_encode", None)
     if encode is not None and encode("A") != encode("A", add_special_tokens=False):
-        raise NotCheckedError("the tokenizer adds tokens, which count in one of the two")
+        raise NotCheckedError(
+            "the tokenizer adds special tokens, which loglikelihood and loglikelihood_rolling "
+            "count differently"
+        )
     rolling = interview.ask("loglikelihood_rolling", [(text,) for text in texts])
     direct = [s for s, _ in interview.ask("loglikelihood", [("", text) for text in texts])]
     # A model may begin a text in another way than an empty context; then differences are compared.
@@ -122,12 +131,15 @@ def check_rolling(interview: Interview) -> list[str]:
 
 
 def _too_long(interview: Interview) -> str:
-    """Returns a text that is longer than the model's context length."""
+    """Returns a text that is longer than the model's context length.
+
+    Raises `NotCheckedError` if that is more than `MAX_TRIED_LENGTH` tokens.
+    """
     lm = interview.lm
     stated = getattr(lm, "max_length", None)
     limit = stated if isinstance(stated, int) and stated > 0 else ASSUMED_LENGTH
     if limit > MAX_TRIED_LENGTH:
-        raise NotCheckedError(f"max_length is {limit}; it would take long")
+        raise NotCheckedError(f"max_length is {limit}; a longer text would take long to score")
     encode = getattr(lm, "tok_encode", None)
     size = 8 * limit
     if encode is not None:
@@ -137,7 +149,7 @@ def _too_long(interview: Interview) -> str:
 
 
 def check_long_context(interview: Interview) -> list[str]:
-    """Returns whether contexts that are too long are cut at their beginning, and still scored."""
+    """Returns a problem if a context that is too long is not cut at its beginning and scored."""
     interview.require("loglikelihood")
     text = _too_long(interview)
     ends = (" The last word is one", " The last note is 7?!")
@@ -157,7 +169,7 @@ def check_long_context(interview: Interview) -> list[str]:
 
 
 def check_long_prompt(interview: Interview) -> list[str]:
-    """Returns whether prompts that are too long are answered."""
+    """Returns []; raises the error of the model if it does not answer a prompt that is too long."""
     interview.require("generate_until")
     text = _too_long(interview)
     interview.ask("generate_until", [(text, settings(4))])
@@ -165,7 +177,10 @@ def check_long_prompt(interview: Interview) -> list[str]:
 
 
 def check_long_text(interview: Interview) -> list[str]:
-    """Returns whether all parts of a text count that is longer than the context length."""
+    """Returns problems if the score of a text that is too long is invalid or ignores parts of it.
+
+    Too long is a text with more tokens than the context length.
+    """
     interview.require("loglikelihood_rolling")
     text = _too_long(interview)
     begins = "Zebras vexed a quick jury. ", "One two three four five. "

@@ -12,7 +12,10 @@ UNREADABLE = "\ufffd"
 
 
 def check_stop_strings(interview: Interview) -> list[str]:
-    """Returns whether answers end before the first stop string."""
+    """Returns a problem if an answer does not end before the first stop string, else [].
+
+    Raises `NotCheckedError` if the model generates too little text.
+    """
     interview.require("generate_until")
     fixed = interview.ask("generate_until", [(p, settings(16, ["\n", "zz"])) for p in PROMPTS])
     problems = [
@@ -46,7 +49,10 @@ def check_stop_strings(interview: Interview) -> list[str]:
 
 
 def _stops_in(answer: str) -> list[Any]:
-    """Returns stop strings that occur in an answer: one, a plain string, and two at once."""
+    """Returns three values of `until` that occur in an answer: [one], a plain string, [two, one].
+
+    Empty if the answer is too short.
+    """
     readable = answer.partition(UNREADABLE)[0]
     if len(readable) < 6:
         return []
@@ -58,13 +64,13 @@ def _stops_in(answer: str) -> list[Any]:
 
 
 def _cut(text: str, until: Any) -> str:
-    """Returns the text before the first of the stop strings."""
+    """Returns the text before the first of the stop strings `until`: a string or a list of them."""
     stops = [until] if isinstance(until, str) else until
     return min((text.partition(stop)[0] for stop in stops), key=len)
 
 
 def check_maximum_length(interview: Interview) -> list[str]:
-    """Returns whether `max_gen_toks` limits the length of answers, and nothing else."""
+    """Returns a problem if `max_gen_toks` does not limit answers, or changes how they begin."""
     interview.require("generate_until")
     interview.require_real_model()
     short, long = (
@@ -88,7 +94,7 @@ def check_maximum_length(interview: Interview) -> list[str]:
 
 
 def check_missing_settings(interview: Interview) -> list[str]:
-    """Returns whether requests without stop strings or without `do_sample` are answered."""
+    """Returns []; raises the model's error if it needs stop strings or `do_sample` in requests."""
     interview.require("generate_until")
     asked: list[tuple[Any, ...]] = [
         (PROMPTS[0], {"max_gen_toks": 4}),
@@ -100,7 +106,7 @@ def check_missing_settings(interview: Interview) -> list[str]:
 
 
 def check_only_the_answer(interview: Interview) -> list[str]:
-    """Returns whether answers repeat the prompt."""
+    """Returns a problem if all answers begin with the prompt, else []."""
     interview.require("generate_until")
     interview.require_real_model()
     answers = interview.ask("generate_until", [(prompt, settings(12)) for prompt in PROMPTS])

@@ -45,7 +45,7 @@ FILLER = "Item {number} is on shelf {shelf}."
 
 
 def settings(max_gen_toks: int, until: Any = ()) -> dict[str, Any]:
-    """Returns the settings of a greedy generation request."""
+    """Returns the settings of a greedy request; `until` is a stop string or several of them."""
     stops = until if isinstance(until, str) else list(until)
     return {"until": stops, "max_gen_toks": max_gen_toks, "do_sample": False}
 

@@ -22,10 +22,11 @@ def as_integer(name: str, value: Any) -> int:
 
 
 def restrict_settings(sampling: Sampling, engine: str, names: Iterable[str]) -> Sampling:
-    """Returns generation settings whose further ones have these names; only those are left.
+    """Returns `sampling` after checking that all of `sampling.others` are among `names`.
 
-    A setting `seed` becomes the seed of sampled answers, and `num_beams=1`, which has no effect, is
-    left out. Raises `ConfigError` for any other setting; `engine` is named in the message.
+    `names` are the settings that the engine accepts; raises `ConfigError` for another one, with
+    `engine` in the message. Before that, a setting `seed` is taken out and becomes the seed of
+    sampled answers, and `num_beams=1`, which has no effect, is left out.
     """
     others = dict(sampling.others)
     seed = others.pop("seed", None)
@@ -89,7 +90,7 @@ def check_lengths(arguments: Mapping[str, Any], names: Iterable[str], variable: 
 
 
 def own_length(arguments: Mapping[str, Any]) -> int | None:
-    """Returns the context length in the configuration of a model folder; None if it is not known.
+    """Returns the context length in `config.json` of the folder `pretrained`; None if not known.
 
     Also None for a model on the hub, if the configuration is overridden, and if it scales
     positions: the engine then computes another length.

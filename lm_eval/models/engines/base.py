@@ -121,7 +121,10 @@ class EngineLM(PlannedLM):
     def check_before_loading(
         cls, arguments: Mapping[str, Any], chat_template: bool | str = False
     ) -> None:
-        """Raises `ConfigError` for a second engine and for lengths that cannot work."""
+        """Raises `ConfigError` for a second engine and for lengths that cannot work.
+
+        `arguments` are the `model_args` of the run; `chat_template` is not used.
+        """
         ONLY_ENGINE.check()
         check_lengths(arguments, cls.length_names, cls.longer_variable)
 
@@ -139,13 +142,18 @@ class EngineLM(PlannedLM):
 
     @abc.abstractmethod
     def score(self, plan: ScorePlan) -> Iterator[Scored]:
-        """Yields lists of the jobs of `plan` with their results, as they are finished."""
+        """Yields lists of pairs (job of `plan`, its result), as they are finished.
+
+        A result is what `ScorePlan.add` takes: a list with one entry per prompt of the job, or a
+        `Failure`.
+        """
 
     @abc.abstractmethod
     def generate(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
-        """Yields lists of jobs with one answer per sample, as they are finished.
+        """Yields lists of pairs (job, its answers), as they are finished.
 
-        An item None means that no job is ready yet, while others are computed. More may follow.
+        The answers are a list with one per sample, or a `Failure`. An item None in `jobs` means
+        that no job is ready yet, while others are computed. More may follow.
         """
 
     @property
@@ -154,7 +162,7 @@ class EngineLM(PlannedLM):
         return 1
 
     def counters(self) -> dict[str, float]:
-        """Returns the counters of the engine by name; none, if it has none."""
+        """Returns the counters of the engine by name; an empty dictionary if it has none."""
         return {}
 
     # -- requests ---------------------------------------------------------------------------------
@@ -193,7 +201,10 @@ class EngineLM(PlannedLM):
         return restrict_settings(sampling, self.engine, self.setting_names)
 
     def scores(self, windows: Sequence[Window]) -> Iterator[Sequence[tuple[int, Any]]]:
-        """Yields lists of windows, by their positions, with their scores, as they are finished."""
+        """Yields lists of pairs (position in `windows`, score of the window) as they are finished.
+
+        A score is (log-likelihood, is_greedy) of the window's continuation, or a `Failure`.
+        """
         plan = ScorePlan(windows, self.abilities)
         for batch in self.score(plan):
             yield [done for job, found in batch for done in plan.add(job, found)]

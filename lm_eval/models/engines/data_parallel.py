@@ -66,14 +66,14 @@ def device_subsets(copies: int, each: int, variable: str) -> list[dict[str, str]
 
 
 class _Open:
-    """Keys of items that a process works on."""
+    """The keys of the items of one `Work` message that a process has not finished yet."""
 
     def __init__(self, keys: Sequence[Any]) -> None:
         self._keys = keys
         self._left = len(keys)
 
     def take(self, place: int) -> Any:
-        """Returns the key of an item that has its result now."""
+        """Returns the key of the item at `place`, and counts it as finished."""
         self._left -= 1
         return self._keys[place]
 
@@ -85,7 +85,7 @@ class _Open:
 
 @dataclass
 class _Process:
-    """The process of one engine; `open` is what it works on, by number."""
+    """The process of one engine; `open` is what it works on, by the number of the `Work`."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -93,7 +93,7 @@ class _Process:
     open: dict[int, _Open] = field(default_factory=dict)
 
     def send(self, message: Any) -> None:
-        """Sends a message; raises if the engine has failed or its process has ended."""
+        """Sends a message; raises the errors of `receive` if the process has ended."""
         try:
             self.connection.send(message)
         except OSError:
@@ -101,7 +101,11 @@ class _Process:
                 self.receive()
 
     def receive(self) -> Any:
-        """Returns the next message; raises if the engine has failed or its process has ended."""
+        """Waits for the next message and returns it.
+
+        Raises `ModelError` if the engine has failed or its process has ended, and `ConfigError` if
+        its arguments are wrong.
+        """
         try:
             # A process of the engine may keep the connection open after its parent has died.
             while not self.connection.poll(CHECK_SECONDS):
@@ -116,7 +120,10 @@ class _Process:
         return message
 
     def take_results(self, message: Done) -> list[tuple[Any, Any]]:
-        """Returns results with the keys of their items; without those that nobody waits for."""
+        """Returns pairs (key of the item, its result); removes finished work from `open`.
+
+        Results of a run that was given up are left out.
+        """
         found = []
         for number, place, result in message.results:
             if (unit := self.open.get(number)) is None:
@@ -181,7 +188,11 @@ class EngineCopies:
     def scores(
         self, windows: Sequence[Window], usage: Usage
     ) -> Iterator[Sequence[tuple[int, Any]]]:
-        """Yields lists of windows, by their positions, with their scores, as they are finished."""
+        """Yields lists of pairs (position in `windows`, score or `Failure`), as they are finished.
+
+        A score is (log-likelihood, is_greedy). Adds the tokens that the engines used to `usage`.
+        Raises `ModelError` if an engine fails.
+        """
         units = [
             [(number, windows[number]) for number in unit]
             for unit in score_units(windows, self._receivers())
@@ -191,7 +202,10 @@ class EngineCopies:
     def generate(
         self, jobs: Iterable[GenerationJob], usage: Usage
     ) -> Iterator[Sequence[tuple[GenerationJob, Any]]]:
-        """Yields lists of jobs with their answers, as they are finished."""
+        """Yields lists of pairs (job, its answers or a `Failure`), as they are finished.
+
+        Adds the tokens that the engines used to `usage`. Raises `ModelError` if an engine fails.
+        """
         pairs = [(job, job) for job in jobs]
         size = min(JOBS_AT_ONCE, max(1, len(pairs) // (4 * self._receivers())))
         # As many as an engine works on, and as many again that it can go on with.
@@ -233,7 +247,8 @@ class EngineCopies:
     ) -> Iterator[list[tuple[Any, Any]]]:
         """Deals out units of `(key, item)`; yields lists of `(key, result)` as they arrive.
 
-        A process has at most `limit` units at a time. If one fails, all are ended.
+        `kind` says whether items are windows to score or jobs to answer. A process has at most
+        `limit` units at a time. If one fails, all are ended and `ModelError` is raised.
         """
         dealer = Dealer(units, self._receivers())
 

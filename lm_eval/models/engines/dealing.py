@@ -40,9 +40,10 @@ class Dealer(Generic[T]):
 def cut(
     items: Iterable[T], costs: Iterable[int], wanted: int, group: Callable[[T], Any]
 ) -> list[list[T]]:
-    """Returns items in lists of a cost of at least `wanted`; the last one may cost less.
+    """Cuts `items` into lists of consecutive ones that each cost at least `wanted` in total.
 
-    Neighbors for which `group` is equal stay together.
+    The last list may cost less. `costs` has the cost of each item. Neighbors for which `group`
+    returns the same stay together.
     """
     units: list[list[T]] = []
     total = wanted
@@ -59,9 +60,10 @@ def cut(
 
 
 def score_units(windows: Sequence[Window], receivers: int) -> list[list[int]]:
-    """Returns the positions of windows in units to deal out, in the order of their contexts.
+    """Returns lists of positions in `windows`: the units of work to deal out to the engines.
 
-    Windows with the same context are in the same unit, since they may be one request.
+    Positions are in the order of the windows' contexts. Windows with the same context are in the
+    same unit, since they may be one request. `receivers` is the number of engines.
     """
     keys = [(tuple(w.tokens[: w.start]), tuple(w.tokens[w.start :])) for w in windows]
     order = sorted(range(len(windows)), key=lambda number: keys[number])

@@ -24,7 +24,7 @@ def sampling_parameter_names() -> frozenset[str]:
 
 
 def sampling_parameters(**settings: Any) -> Any:
-    """Returns the settings of a request whose output is wanted once, when it is finished."""
+    """Returns vLLM's `SamplingParams` with these settings, for output only when it is finished."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -55,7 +55,12 @@ class ScoringRequests:
         self._can_cache = "skip_reading_prefix_cache" in sampling_parameter_names()
 
     def request(self, job: Job, cached: bool = True) -> tuple[Sequence[int], Any]:
-        """Returns the prompt and the settings of a request; `cached` allows the prefix cache."""
+        """Returns the tokens of the prompt and the `SamplingParams` of the request for a job.
+
+        A `WholeJob` asks for log-probabilities of the prompt. For these, vLLM by default does not
+        read its prefix cache; `cached=True` makes it do so, if its version can. Other jobs ask for
+        those of next tokens, for which vLLM reads the cache whatever `cached` is.
+        """
         if isinstance(job, WholeJob):
             prompt = self._plan.windows[job.windows[0]].tokens
             settings: dict[str, Any] = {"prompt_logprobs": 0}
@@ -67,7 +72,7 @@ class ScoringRequests:
         return prompt, self._shared_parameters(settings)
 
     def _shared_parameters(self, settings: dict[str, Any]) -> Any:
-        """Returns the settings of a request, one object for all that have the same."""
+        """Returns vLLM's `SamplingParams` with these settings; the same object for equal ones."""
         key = tuple(settings.items())
         if key not in self._parameters:
             given = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
@@ -77,7 +82,11 @@ class ScoringRequests:
         return self._parameters[key]
 
     def read(self, job: Job, output: Any) -> Score | dict[int, Score] | Incomplete:
-        """Returns the score of a window, or the scores of next tokens by token."""
+        """Returns (log-likelihood, is_greedy) of the window of a `WholeJob`, maybe `Incomplete`.
+
+        For another job, returns such a pair for each of its next tokens, by token. `output` is
+        vLLM's `RequestOutput`.
+        """
         if isinstance(job, WholeJob):
             return self._read_window(self._plan.windows[job.windows[0]], output)
         answer = output.outputs[0]
@@ -110,7 +119,7 @@ class MissingScores:
         self._owners: list[tuple[WholeJob, Parts, int]] = []
 
     def add(self, job: WholeJob, found: Incomplete) -> None:
-        """Adds a window with the part of its score that is known."""
+        """Adds the window of a job, with the part of its score that is known, to be completed."""
         window = self._all[job.windows[0]]
         if found.missing > MAX_MISSING:
             self._windows.append(window)
@@ -128,7 +137,10 @@ class MissingScores:
         return ScorePlan(self._windows, abilities)
 
     def complete(self, number: int, score: Any) -> list[tuple[WholeJob, list[Any]]]:
-        """Takes the score of a window of that plan; returns the job that it completes, if any."""
+        """Takes the score of the window at `number` in the plan of `plan`.
+
+        Returns [(job, [score])] with the whole score of the job that it completes, else [].
+        """
         job, parts, place = self._owners[number]
         whole = parts.add(place, score)
         return [] if whole is None else [(job, [whole])]

@@ -77,7 +77,7 @@ class Worker:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _generate(self, lm: Any, work: Work) -> None:
-        """Generates answers, also to what arrives meanwhile, so that the engine is always full."""
+        """Generates answers to `work` and to what arrives meanwhile, and sends them back."""
         places: dict[int, tuple[int, int]] = {}
 
         def jobs() -> Iterator[GenerationJob | None]:
@@ -93,7 +93,10 @@ class Worker:
             self._finish(lm, [(*places.pop(id(job)), answers) for job, answers in batch])
 
     def _more_to_generate(self) -> Work | None:
-        """Returns what is in the inbox, if it is work of this kind; does not wait for it."""
+        """Returns the first message of the inbox if it is work to generate, else None.
+
+        Does not wait for one; another message stays in the inbox.
+        """
         if self._next is None:
             with suppress(queue.Empty):
                 self._next = self._inbox.get_nowait()
@@ -103,6 +106,9 @@ class Worker:
         return work
 
     def _finish(self, lm: Any, results: list[tuple[int, int, Any]]) -> None:
-        """Sends results, with the tokens that were used since the last ones."""
+        """Sends results (number of the work, position in it, result) with the tokens used.
+
+        The tokens are those that were used since the last results.
+        """
         self._connection.send(Done(results, lm.run_context.usage))
         lm.set_run_context(RunContext())

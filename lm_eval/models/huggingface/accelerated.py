@@ -28,7 +28,10 @@ else:
 
 
 def can_compile() -> bool:
-    """Returns whether `kernels` is installed and Triton can compile its kernels here."""
+    """Returns whether our subpackage `kernels` exists and has imported its compiler, Triton.
+
+    It imports Triton if that is installed and torch finds a GPU. Nothing is compiled here.
+    """
     return kernels is not None and kernels.can_compile()
 
 

@@ -311,7 +311,8 @@ class Generator:
     ) -> Iterator[tuple[int, str]]:
         """Yields the request index and the answer for each request of a batch of prompts.
 
-        Raises `NaNScoresError` if logits are NaN.
+        Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
+        own. `settings` were parsed from `gen_kwargs`. Raises `NaNScoresError` if logits are NaN.
         """
         model = self.model
         stop_conditions = self._stop_conditions(settings, gen_kwargs)
@@ -348,8 +349,10 @@ class Generator:
     ) -> Iterator[tuple[int, str]]:
         """Yields the request index and the answer for each request of a batch of prompts.
 
+        Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
+        own. `settings` were parsed from `gen_kwargs`, the rest of which is passed to transformers.
         Raises `NaNScoresError` if logits are NaN, and `ModelError` if a subclass's
-        `_model_generate` does not return one answer per prompt.
+        `_model_generate` does not return as many rows as it was given.
         """
         model, loop = self.model, self.transformers
         rows = [p for p in prompts for _ in range(p.num_answers(settings))]

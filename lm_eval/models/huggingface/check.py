@@ -113,7 +113,11 @@ def check_execution_modes(
         return "" if worst <= tolerance else f"scores differ by {worst:.2g} per token"
 
     def unsplit_modes(reason: str, max_batched_length: int | None = None) -> ExecutionModes:
-        """Returns the modes that use the model's own forward pass, in batches if that is exact."""
+        """Returns the modes that use the model's own forward pass, in batches if that is exact.
+
+        `reason` is why prefixes cannot be shared. Texts longer than `max_batched_length` are run
+        alone; None for no limit.
+        """
         one_by_one = bool(difference(PlainScorer(None, device, budget, vocabulary, None, logits)))
         return ExecutionModes(
             one_by_one=one_by_one, max_batched_length=max_batched_length, reason=reason

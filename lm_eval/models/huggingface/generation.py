@@ -131,7 +131,8 @@ def _random_draws(
     """Returns a random number in [0, 1) for each token of each answer, as (answers, tokens).
 
     Returns None without sampling. `owners` gives for each answer the index of its prompt and the
-    number of the answer among those of the prompt, from 0.
+    number of the answer among those of the prompt, from 0. The numbers of an answer are seeded with
+    `seed`, its prompt, its number and the settings, so they do not depend on the batch.
     """
     if not settings.sampled:
         return None

@@ -192,7 +192,11 @@ class _PromptTree(TreeLayout):
         self._sent: dict[torch.device, list[Tensor]] = {}
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
-        """Copies the keys and values of one layer to the cache."""
+        """Copies the keys and values of one layer, (1, K, nodes, E), to the rows of the answers.
+
+        Each node (token of the tree) is copied to every row whose prompt contains it, at the column
+        of its position in that prompt.
+        """
         if k.device not in self._sent:
             self._sent[k.device] = [torch.from_numpy(part).to(k.device) for part in self._copy]
         row, column, node = self._sent[k.device]

@@ -60,7 +60,10 @@ class Network:
         """Kernels that replace modules of the trunk while it runs; none by default."""
 
     def with_forwards(self, forwards: Mapping[nn.Module, Forward]) -> Network:
-        """Returns a copy of the network in which these functions replace the modules' forwards."""
+        """Returns a network in which these functions replace the forwards of the given modules.
+
+        It shares the modules and their weights with this one, but none of its replacements.
+        """
         other = copy.copy(self)
         other.replaced = ReplacedForwards(forwards)
         return other

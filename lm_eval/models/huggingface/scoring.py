@@ -275,7 +275,11 @@ class TreeScorer(Scorer):
     def _launch_trees(
         self, windows: Mapping[int, Window], numbers: list[int], ordered: SortedSequences
     ) -> Iterator[LaunchedBatch]:
-        """Launches the sorted windows as prefix trees; yields each batch once it is launched."""
+        """Launches the sorted windows as prefix trees; yields each batch once it is launched.
+
+        `ordered` are the tokens that the windows read, and `numbers` their request indices, in the
+        order in which they were given to `SortedSequences.of`.
+        """
         previous = self.last = None
         limits = {"max_tokens": self.budget.tokens, "max_requests": self.max_requests}
         for batch in plan(ordered, **limits):

@@ -134,7 +134,10 @@ class TreeLayout:
     def _attend_in_blocks(
         self, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
     ) -> Tensor:
-        """Returns the attention output (1, H, N, E), computed by torch block by block."""
+        """Returns the attention output (1, H, N, E), computed by torch block by block.
+
+        The queries `q` are (1, H, N, E), the keys `k` and values `v` of all nodes (1, K, M, E).
+        """
         if q.device not in self._blocks:
             self._blocks[q.device] = self._make_blocks(q.device)
         blocks = self._blocks[q.device]

@@ -77,7 +77,10 @@ def scores_of(logits: Any, rows: Ints, positions: Ints, targets: Ints) -> tuple[
 
 
 def _tensor_scores(logits: Any, rows: Ints, tokens: Ints) -> tuple[Doubles, Bools]:
-    """Returns what `scores_of` does for logits (R, V) on their device."""
+    """Returns what `scores_of` does, for torch logits (N, V), computed on their device.
+
+    `tokens` (P) are the targets, and `rows` (P) the row of logits that predicts each.
+    """
     torch = torch_if_imported()
     row, token = (torch.from_numpy(array).to(logits.device) for array in (rows, tokens))
     wide = logits if logits.dtype.itemsize == 8 else logits.float()
@@ -95,7 +98,7 @@ def rows_at(logits: Any, positions: Ints) -> Doubles:
 
 
 def _rows_of(flat: Any, places: Ints) -> Any:
-    """Returns some rows of logits (N, V), on their device."""
+    """Returns the rows `places` of the logits `flat` (N, V), on their device."""
     if not is_tensor(flat):
         return flat[places]
     return flat[torch_if_imported().from_numpy(places).to(flat.device)]

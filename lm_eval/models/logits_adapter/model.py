@@ -176,7 +176,10 @@ class LogitsLM(PlannedLM):
     # -- log-likelihoods --------------------------------------------------------------------------
 
     def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
-        """Scores windows; texts that another one begins with are read as part of it."""
+        """Scores windows, as `PlannedLM._score_windows` says.
+
+        A text with which another one begins is read as part of that, if the function is causal.
+        """
         if not windows:
             return
         reads = [list(window.tokens[:-1]) for window in windows]
@@ -205,9 +208,11 @@ class LogitsLM(PlannedLM):
     ) -> Iterator[tuple[float, bool] | Failure]:
         """Yields the scores of windows that one call of the function computes.
 
+        A score is (log-likelihood, is_greedy), or a `Failure` if it is NaN.
+
         Args:
             rows: the tokens that are read.
-            scored: for each window the index of its row, and its number.
+            scored: for each window the index of its row in `rows`, and its number.
             reads: by number, the tokens that the window reads.
             wanted: by number, the tokens that its last positions predict.
         """
@@ -233,7 +238,10 @@ class LogitsLM(PlannedLM):
             yield Failure("a log-probability is NaN") if nan else (float(total), bool(best))
 
     def _check_vocabulary(self, tokens: Ints, vocabulary: int) -> None:
-        """Raises `ConfigError` if the tokenizer has tokens that the function has no logits for."""
+        """Raises `ConfigError` if `tokens` contain one that the function has no logits for.
+
+        `vocabulary` is the number of logits per position.
+        """
         if (top := int(tokens.max(initial=0))) >= vocabulary:
             raise ConfigError(
                 f"the tokenizer does not fit the model: forward returns logits of {vocabulary} "
@@ -249,7 +257,7 @@ class LogitsLM(PlannedLM):
     def _generate_answers(
         self, jobs: Iterable[GenerationJob], finished: FinishedJobs, bar: Progress
     ) -> None:
-        """Generates answers in batches of prompts with the same settings."""
+        """Generates answers as `PlannedLM._generate_answers`, in batches with the same settings."""
         alike: dict[tuple[Any, ...], dict[tuple[Any, ...], list[GenerationJob]]] = {}
         for job in jobs:
             sampling = job.sampling

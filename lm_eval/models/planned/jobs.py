@@ -79,7 +79,7 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no token to score."""
+        """Whether there is no token to score: the continuation is empty."""
         return len(self.tokens) <= self.start
 
 

@@ -100,16 +100,18 @@ class PlannedLM(TemplateLM):
     def _score_windows(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
         """Scores windows, none of which is empty; calls `finished` with scores as they arrive.
 
-        Also calls `bar.update` with the number of windows that are done.
+        It gets lists of pairs (position in `windows`, score); a score is (log-likelihood,
+        is_greedy) or a `Failure`. Also calls `bar.update` with the number of windows that are done.
         """
 
     @abc.abstractmethod
     def _generate_answers(
         self, jobs: Iterable[GenerationJob], finished: FinishedJobs, bar: Progress
     ) -> None:
-        """Generates answers; calls `finished` with jobs and their answers as they arrive.
+        """Generates answers; calls `finished` with pairs (job, its answers) as they arrive.
 
-        Also calls `bar.update` with the number of answers that are done.
+        The answers are a list with one per sample, or a `Failure`. Also calls `bar.update` with the
+        number of answers that are done.
         """
 
     @property
@@ -178,7 +180,11 @@ class PlannedLM(TemplateLM):
         return tokens if left_truncate_len is None else tokens[-left_truncate_len:]
 
     def _encode(self, texts: Sequence[str], special: bool | None = None) -> list[list[int]]:
-        """Returns the tokens of texts; `special=None` leaves it to `add_bos_token`."""
+        """Returns the tokens of each text.
+
+        `special` says whether special tokens such as beginning-of-text are added; None for what
+        `add_bos_token` says.
+        """
         chosen = self.add_bos_token if special is None else special
         return self._need_tokenizer().encode(texts, chosen)
 
@@ -190,7 +196,11 @@ class PlannedLM(TemplateLM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Returns a chat as a prompt, formatted with the chat template of the tokenizer."""
+        """Returns a chat as a prompt, formatted with the chat template of the tokenizer.
+
+        With `add_generation_prompt`, it ends with the header of a new message; else it ends with
+        the last message, left open. Raises `ModelError` if there is no template or it fails.
+        """
         if not hasattr(self.tokenizer, "apply_chat_template"):
             raise ModelError(
                 "--apply_chat_template needs the template of the model's tokenizer: pass "
@@ -263,7 +273,11 @@ class PlannedLM(TemplateLM):
     def _window(
         self, arguments: Any, context: list[int], continuation: list[int]
     ) -> tuple[Window, bool]:
-        """Returns what is asked to score a continuation, and whether its context had to be cut."""
+        """Returns the window that scores a continuation, and whether its context had to be cut.
+
+        `arguments` are the texts of context and continuation; None if they are not known. The other
+        two are their tokens.
+        """
         whole = context + continuation
         tokens = whole[-self.max_scored_length :]
         cut = len(whole) - len(tokens)
@@ -274,7 +288,10 @@ class PlannedLM(TemplateLM):
         return Window(tokens, start, text, boundary), cut > 0
 
     def _score(self, windows: Sequence[Window], finished: Finished, bar: Progress) -> None:
-        """Scores windows; empty ones, and those that cannot be scored, are finished at once."""
+        """Calls `finished` with the scores of windows as they arrive; see `_score_windows`.
+
+        Empty ones get (0.0, True) at once, and those that cannot be scored get a `Failure`.
+        """
         known: list[tuple[int, Any]] = []
         asked = []
         for number, window in enumerate(windows):
@@ -378,7 +395,7 @@ class PlannedLM(TemplateLM):
         return answers
 
     def _generation_jobs(self, requests: Sequence[Instance]) -> Iterable[GenerationJob]:
-        """Returns what to ask for, in the order of the prompts; the repeats of a prompt together.
+        """Returns the prompts to answer, in alphabetical order; the repeats of a request together.
 
         Reads all settings at once, so that mistakes in them are reported before anything is sent.
         """
@@ -407,7 +424,10 @@ class PlannedLM(TemplateLM):
         return jobs()
 
     def _read_sampling(self, settings: Mapping[str, Any]) -> Sampling:
-        """Returns the generation settings of requests, with the seed of the run if they sample."""
+        """Returns the generation settings of a request, with a seed if it is sampled.
+
+        `settings` is its second argument. The seed is that of the model, else that of the run.
+        """
         read = read_generation(settings, self._max_gen_toks)
         return Sampling(
             until=self._stops(read.until),
@@ -420,7 +440,7 @@ class PlannedLM(TemplateLM):
     def _repeats(
         self, request: Instance, numbers: Sequence[int], prompt: Prompt, sampling: Sampling
     ) -> Iterator[GenerationJob]:
-        """Yields what to ask for the repeats of a request; its `numbers` are those of the answers.
+        """Yields the jobs for the repeats of a request; `numbers` are their positions in the call.
 
         Sampled answers are asked for together if possible. Otherwise each has its own seed, since
         with the same seed all would be equal.
@@ -503,7 +523,7 @@ class PlannedLM(TemplateLM):
         return Completion(text, answer.reasoning, "stop")
 
     def _warn_of_empty(self, requests: Sequence[Instance], answers: Sequence[Any]) -> None:
-        """Warns of empty answers: they are scored, but often mean that something is wrong."""
+        """Logs a warning if answers are empty: they are scored, but often mean a mistake."""
         empty = [n for n, answer in enumerate(answers) if answer == ""]
         if not empty:
             return
@@ -519,7 +539,10 @@ class PlannedLM(TemplateLM):
         )
 
     def _report(self, kind: str, arguments: Sequence[Any], answers: Sequence[Any]) -> None:
-        """Reports answers to the cache hook; `kind` is the request type."""
+        """Reports answers to the cache hook; `kind` is the request type.
+
+        `arguments` are those of the requests, one tuple per answer.
+        """
         self.cache_hook.add_batch(kind, arguments, answers)
 
     def usage(self) -> dict[str, Any]:

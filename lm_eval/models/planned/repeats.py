@@ -25,7 +25,10 @@ class RepeatOrder:
             self._left.setdefault(id(requests[number]), []).append(number)
 
     def add(self, numbers: Sequence[int]) -> list[int]:
-        """Takes the positions of new answers; returns those to report now, in order."""
+        """Takes the positions of new answers; returns those that can be reported now, sorted.
+
+        These are the new ones and those held back before whose earlier repeats are all answered.
+        """
         self._answered.update(numbers)
         ready = []
         for request in dict.fromkeys(id(self._requests[number]) for number in numbers):
@@ -36,7 +39,9 @@ class RepeatOrder:
 
 
 def seed_of_prompt(seed: int, text: str) -> int:
-    """Returns the seed of the first answer to a prompt; those of its repeats follow.
+    """Returns the seed of the first answer to a prompt; each repeat has the next larger one.
+
+    It is a hash of `seed`, that of the run, and `text`, the prompt.
 
     With the same seed for all prompts, their random numbers would be the same too, and errors of
     sampling would not average out over documents.

@@ -16,7 +16,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True)
 class WholeJob:
-    """Scores windows with one request, each from its start to its end.
+    """One request that scores all tokens of the continuations of windows.
 
     `windows` are the positions of the windows in the plan.
     """
@@ -53,14 +53,14 @@ class Abilities:
 
 
 class Parts:
-    """The score of a window, in as many parts as it is asked for in."""
+    """Adds up the score of a window that is asked for in several parts."""
 
     def __init__(self, count: int) -> None:
         self._parts: list[Score | None] = [None] * count
         self._left = count
 
     def add(self, place: int, score: Score | Failure) -> Score | Failure | None:
-        """Adds a part; returns the score of the window if that is complete, else None.
+        """Adds the part at `place`; returns the window's score if it is complete, else None.
 
         A failed part makes the window fail. Parts that come later are ignored. NaN is a failure:
         the model computes wrongly, for example because its numbers overflow.
@@ -104,7 +104,10 @@ class ScorePlan:
             self._divide(numbers[0], tokens, start)
 
     def _divide(self, number: int, tokens: Tokens, start: int) -> None:
-        """Decides how a window is asked for: as a whole, or by its next tokens."""
+        """Notes how the window at `number` is asked for: as a whole, or token by token.
+
+        `tokens` and `start` are those of the window.
+        """
         length, abilities = len(tokens) - start, self._abilities
         if abilities.whole and not (abilities.next_tokens and length == 1):
             self._parts[number] = Parts(1)
@@ -152,7 +155,7 @@ class ScorePlan:
         return len(job.windows if isinstance(job, WholeJob) else job.contexts) == 1
 
     def add(self, job: Job, found: Any) -> list[tuple[int, Score | Failure]]:
-        """Adds the result of a request; returns the windows that are finished, with their scores.
+        """Adds the result of a request; returns pairs (position, score) of finished windows.
 
         `found` is a list with one entry per prompt: for a `WholeJob` its score, for a `NextJob` a
         mapping of tokens to scores. Or it is a `Failure` of the whole request.
@@ -174,7 +177,10 @@ class ScorePlan:
     def _add_part(
         self, number: int, place: int, score: Score | Failure
     ) -> list[tuple[int, Score | Failure]]:
-        """Returns the windows equal to the one at `number` with their score, if it is complete."""
+        """Adds a part of the score of the window at `number`.
+
+        If that completes it, returns pairs (position, score) of it and all equal windows, else [].
+        """
         whole = self._parts[number].add(place, score)
         if whole is None:
             return []

@@ -161,5 +161,8 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _token_text(token: Any) -> str | None:
-    """Returns the text of a special token, which a configuration writes as text or as an object."""
+    """Returns the text of a special token, which a configuration writes as text or as an object.
+
+    None if the configuration has none.
+    """
     return token.get("content") if isinstance(token, dict) else token

@@ -19,15 +19,15 @@ WITHOUT_EFFECT = {"device", "max_batch_size"}
 
 
 def registered_name(model_class: type) -> str:
-    """Returns the first name that our class is registered by, else the name of the class."""
+    """Returns the first name of a model class in our registry, else the name of the class."""
     target = f"{model_class.__module__}:{model_class.__name__}"
     return next((n for n, found in MODEL_MAPPING.items() if found == target), model_class.__name__)
 
 
 def check_arguments(model_class: type, name: str, arguments: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for an argument that no constructor of our class has.
+    """Raises `ConfigError` for an argument that neither the class nor a base class of it takes.
 
-    `name` is the name of the model, for the message.
+    `arguments` are the `model_args` of the run, and `name` is the name of the model in the message.
     """
     constructors = [
         vars(base)["__init__"]
@@ -49,7 +49,10 @@ def check_arguments(model_class: type, name: str, arguments: Mapping[str, Any]) 
 
 
 def check_key(model_class: type[ServedBase], arguments: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` if the key that a server needs is missing; names its variable."""
+    """Raises `ConfigError` if the API key that a server needs is missing.
+
+    `arguments` are the `model_args`. The message names the environment variable to set.
+    """
     named = arguments.get("api_key_env")
     variable = named or model_class.key_variable
     given = arguments.get("auth_token") or arguments.get("header") or os.environ.get(variable)

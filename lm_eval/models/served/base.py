@@ -197,7 +197,10 @@ class ServedBase(PlannedLM):
         return self.kind != "gguf"
 
     def _read_backend(self, given: str | None) -> str | None:
-        """Returns the tokenizer backend, by default that of the class; None for no tokenizer."""
+        """Returns the tokenizer backend for the argument `given`; None for no tokenizer.
+
+        `given` is None for the default of the class. Raises `ConfigError` if it is unknown.
+        """
         chosen = self.default_tokenizer_backend if given is None else given
         known = ("auto", "huggingface", "tiktoken", "remote", "none", "None")
         if chosen not in known:
@@ -214,10 +217,10 @@ class ServedBase(PlannedLM):
 
     @property
     def api_key(self) -> str:
-        """The key: from the variable that was named, or `auth_token`, or the backend's variable.
+        """The API key: from the variable `api_key_env`, or `auth_token`, or the backend's variable.
 
-        What was passed comes first: the variable of the backend may contain the key of another
-        server.
+        "" if there is none; raises `ConfigError` if the server needs one. What was passed comes
+        first: the variable of the backend may contain the key of another server.
         """
         name = self._api_key_env or self.key_variable
         found = os.environ.get(name, "")
@@ -251,12 +254,16 @@ class ServedBase(PlannedLM):
 
     @property
     def _probe_policy(self) -> RetryPolicy:
-        """Fewer retries than usual: a server that does not answer is reported at once."""
+        """The retries of the probe: fewer than usual, so that a silent server is reported soon."""
         return replace(self.retry_policy, attempts=2, deadline=120.0, patience=0.0)
 
     @cached_property
     def certificate(self) -> Certificate:
-        """What the server can do. The probe runs on first access, or is remembered from before."""
+        """What the server can do. On first access, the probe finds it out with a few requests.
+
+        A recent certificate of an earlier run is used instead, if the same model still answers.
+        With `probe=False`, it is `assumed_certificate`.
+        """
         if not self._probes:
             return self.assumed_certificate()
         before = remembered(self._certificate_file)
@@ -309,7 +316,7 @@ class ServedBase(PlannedLM):
         )
 
     def _still_holds(self, probe: Probe, before: Certificate) -> bool:
-        """Returns whether a remembered certificate is about the model that answers now."""
+        """Returns whether `before`, of an earlier run, is about the model that answers now."""
         tokenizer_known = before.tokenizer == "agrees" or self.kind != "completions"
         return tokenizer_known and probe.is_same_model(before)
 
@@ -369,7 +376,10 @@ class ServedBase(PlannedLM):
         )
 
     def _find_tokenizer(self, facts: ServerFacts) -> TokenCoder | None:
-        """Returns the tokenizer that the arguments, the server or the model's name lead to."""
+        """Returns the tokenizer that the arguments, the server or the model's name lead to.
+
+        None if there is none. It is kept as `served_tokenizer`. `facts` is what the server tells.
+        """
         if "served_tokenizer" in vars(self):
             return self.served_tokenizer
         found = self._choose_tokenizer(facts)

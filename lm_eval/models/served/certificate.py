@@ -104,7 +104,7 @@ class Certificate:
     time: float = 0.0
 
     def make_dialect(self, model: str) -> Dialect:
-        """Returns the dialect for requests to this server."""
+        """Returns the dialect for requests to this server; `model` is the model's name on it."""
         features = {
             "accepts_tokens": self.tokens is not False,
             "accepts_lists": bool(self.lists),

@@ -48,11 +48,18 @@ class Client:
         self._redaction = Redaction(hide)
 
     def stream(self, exchanges: Iterable[Exchange]) -> Stream:
-        """Starts to send `exchanges`; returns an iterable of lists of results."""
+        """Starts to send `exchanges`; iterating over the result yields lists of `Result`.
+
+        Each is a pair of an exchange and what its `read` returned, or a `Failure`, in the order of
+        arrival.
+        """
         return Stream(self.transport, exchanges, self.policy, self.max_concurrent, self._redaction)
 
     def ask(self, exchange: Exchange) -> Any:
-        """Sends one request and returns its result, or a `Failure`."""
+        """Sends one request; returns what its `read` returned, or a `Failure` if it was given up.
+
+        Raises `ModelError` if the server cannot be reached, or refuses all requests (status 401).
+        """
         with self.stream([exchange]) as stream:
             return next(result for batch in stream for _, result in batch)
 

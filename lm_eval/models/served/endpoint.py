@@ -62,7 +62,11 @@ class Endpoint:
         return cls(root, urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")))
 
     def url(self, path: str) -> str:
-        """Returns the address of a path; the given full address if that is its path."""
+        """Returns the address of a path such as `/v1/completions`.
+
+        That is the full address which was given as `base_url`, if it has this path; else the root
+        with the path appended.
+        """
         given = "" if self.given is None else _known_path(urlsplit(self.given).path)
         if self.given is not None and given.removeprefix("/v1") == path.removeprefix("/v1"):
             return self.given
@@ -70,5 +74,5 @@ class Endpoint:
 
 
 def _known_path(path: str) -> str:
-    """Returns the known path that a path ends with; "" if there is none."""
+    """Returns which of `_KNOWN_PATHS`, those of APIs, `path` ends with; "" if there is none."""
     return next((known for known in _KNOWN_PATHS if path.endswith(known)), "")

@@ -120,7 +120,10 @@ class HookDialect(PublishedDialect):
 
     @staticmethod
     def _of_call(read: Callable[[], list[Any]]) -> list[Any]:
-        """Returns what `amodel_call` returned; raises `BadReplyError` if it is of another kind."""
+        """Returns what `read` returns; its `TypeError` or `ValueError` becomes a `BadReplyError`.
+
+        `read` checks what `amodel_call` returned.
+        """
         try:
             return read()
         except (TypeError, ValueError) as error:
@@ -131,7 +134,12 @@ class HookDialect(PublishedDialect):
         return HookTransport(self, self._lm, settings)
 
     async def call(self, body: bytes, session: Any, semaphore: asyncio.Semaphore, pool: Any) -> Any:
-        """Makes the call that a body contains; returns the body of the reply."""
+        """Calls the hook with the arguments that were kept under the number in `body`.
+
+        Its result is kept under the same number, which the returned body of a reply contains.
+        `session` and `semaphore` are arguments of `amodel_call`; `model_call` runs in a thread of
+        `pool`. Raises what the hook raises, and `BrokenReplyError` if `model_call` returns None.
+        """
         number = json.loads(body)["call"]
         call = self._calls.pop(number)
         keywords = {
@@ -157,7 +165,7 @@ class HookDialect(PublishedDialect):
 def call_arguments(
     hook: Callable[..., Any], session: Any, semaphore: asyncio.Semaphore, others: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the arguments for `amodel_call`; without `sem` for the form that older classes have.
+    """Returns the arguments that `hook`, an `amodel_call`, accepts; without `sem` if it has none.
 
     Older versions of the published harness passed no semaphore, so that in classes written for them
     it would end up in `**kwargs` and from there in the body of the request.

@@ -82,10 +82,10 @@ class HookGuard:
         return found
 
     def called(self, name: str, error: Exception | None = None) -> None:
-        """Takes note of a call of a hook that sends requests, and of the error that it raised.
+        """Takes note of a call of the hook `name`, which sends requests, and of its error.
 
-        Raises `ModelError` if the error is a mistake in the class: one that code makes while it
-        reads a reply, before any call has succeeded.
+        `error` is None if the call succeeded. Raises `ModelError` if the error is a mistake in the
+        class: one that code makes while it reads a reply, before any call has succeeded.
         """
         if error is None:
             self._worked.add(name)

@@ -99,7 +99,10 @@ class ConcurrencyLimit:
             self._fallback = None
 
     def _return_to(self, highest: int, now: float) -> None:
-        """Grows after an overload; no gain in throughput is asked for below `highest`."""
+        """Raises the limit by one step up to `highest`, without asking whether throughput grew.
+
+        At `highest`, forgets after `RETRY_SECONDS` which limit was too much.
+        """
         if self.limit < highest:
             self.limit = min(highest, self._next_limit())
         elif now - self._halved_at >= RETRY_SECONDS:

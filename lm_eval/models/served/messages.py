@@ -19,7 +19,11 @@ class JsonChatStr(str):
 
 
 def read_messages(text: str) -> list[dict[str, Any]]:
-    """Returns the chat that a prompt contains as JSON; other text is a message of the user."""
+    """Returns the chat messages in a prompt, each with the keys `role` and `content` alone.
+
+    The prompt is a JSON list of messages; a missing key is None, and other keys are dropped. Any
+    other text becomes one message of the role `user`.
+    """
     try:
         found = json.loads(text)
     except ValueError:

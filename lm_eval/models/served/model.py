@@ -37,7 +37,10 @@ class ServedLM(ServedBase):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Returns the messages as JSON for a chat API, else the prompt that the template makes."""
+        """Returns the messages as JSON for a chat API, else the prompt that the template makes.
+
+        `add_generation_prompt` has no effect on the JSON; see `PlannedLM.apply_chat_template`.
+        """
         if self.dialect_is_chat:
             return JsonChatStr(json.dumps(chat_history, ensure_ascii=False))
         return super().apply_chat_template(chat_history, add_generation_prompt)
@@ -93,7 +96,10 @@ class ServedLM(ServedBase):
             self._exchange(map(exchange, singles), take)
 
     def _with_remedy(self, found: Any) -> Any:
-        """Returns a result; if a prompt was refused as too long, with what to do about it."""
+        """Returns `found` unless it is a `Failure` because a prompt was refused as too long.
+
+        Then returns a `Failure` whose reason also says what to do about it.
+        """
         if not isinstance(found, Failure) or not says_too_long(found.reason):
             return found
         remedy = too_long_remedy(self.dialect_is_chat, self.served_tokenizer is not None)
@@ -177,7 +183,7 @@ class ServedLM(ServedBase):
             )
 
     def _batched(self, jobs: Iterable[GenerationJob]) -> Iterator[list[GenerationJob]]:
-        """Yields lists of prompts with equal settings, as many as a request may contain."""
+        """Yields lists of jobs with equal settings, each at most as long as a request may be."""
         size = self._batch_size if self.dialect.accepts_lists else 1
         alike: dict[str, list[GenerationJob]] = {}
         for job in jobs:
@@ -251,9 +257,10 @@ class ServedLM(ServedBase):
         exchanges: Iterable[Exchange],
         take: Callable[[Sequence[tuple[Exchange, Any]]], None],
     ) -> None:
-        """Sends requests and passes their results to `take` as they arrive.
+        """Sends requests and passes pairs of request and result to `take` as they arrive.
 
-        After Ctrl-C, no more are sent; the answers to those in flight are still taken.
+        A result is what the request's `read` returned, or a `Failure`. After Ctrl-C, no more are
+        sent; the answers to those in flight are still taken, then `KeyboardInterrupt` is raised.
         """
         with self.make_client().stream(exchanges) as stream:
             try:
@@ -270,7 +277,7 @@ class ServedLM(ServedBase):
                 raise
 
     def _counted(self, reply: Any) -> Any:
-        """Counts the tokens that a reply reports, and returns the reply."""
+        """Adds the tokens that a reply reports to `run_context.usage`, and returns the reply."""
         counted = self.dialect.usage(reply)
         usage = self.run_context.usage
         usage.count_prompt(counted.prompt, counted.prompt - counted.cached)
@@ -279,7 +286,7 @@ class ServedLM(ServedBase):
         return reply
 
     def usage(self) -> dict[str, Any]:
-        """Returns token counts, and the cost if prices were given."""
+        """Returns token counts by name, and `cost` if `price_in` or `price_out` was given."""
         totals = super().usage()
         price_in, price_out = self._prices
         if price_in is not None or price_out is not None:

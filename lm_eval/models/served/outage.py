@@ -46,7 +46,10 @@ class OutageLog:
     def __init__(
         self, now: float, deadline: float, patience: float, hide: Callable[[str], str] = str
     ) -> None:
-        """Takes the limits of a `RetryPolicy`, and a function that hides secrets in messages."""
+        """Takes the limits of a `RetryPolicy`, and a function that hides secrets in messages.
+
+        `now` is the present time of the monotonic clock.
+        """
         self._deadline, self._patience, self._hide = deadline, patience, hide
         self._answered = self._checked = now
         self._slowest: float | None = None

@@ -103,7 +103,10 @@ class Probe:
         return now is not None and same_answers(before.values, {**before.values, **now})
 
     def _answer_again(self, before: Certificate) -> dict[str, Any] | None:
-        """Returns what the server now answers to a known prompt; None if it does not answer."""
+        """Repeats a measurement of an earlier probe; returns the value under its name in `values`.
+
+        That is `score`, a log-likelihood, or `greedy`, a text. None if the server does not answer.
+        """
         dialect, values = before.make_dialect(self._model), before.values
         if "next" in values:
             found = self._client.ask_next(dialect, values["tokens"], values["next"])
@@ -160,7 +163,10 @@ class Probe:
         return self._try_scores(base)
 
     def _try_tokens(self, base: Certificate, dialect: Dialect, first: Completion) -> Certificate:
-        """Finds out whether token ids are accepted: they must give the same answer as the text."""
+        """Returns `base` with `tokens`: whether token ids give the same answer as the text.
+
+        `first` is the answer to the text. None if it cannot be tried without a tokenizer.
+        """
         if self._tokenizer is None or not dialect.accepts_tokens:
             return replace(base, tokens=None if dialect.accepts_tokens else False)
         tokens = self._tokenizer.encode([PREFIX])[0]
@@ -180,7 +186,10 @@ class Probe:
     def _try_settings(
         self, base: Certificate, dialect: Dialect, prompt: Prompt, first: Completion
     ) -> Certificate:
-        """Finds out whether stop strings, sampling, seeds and several samples work."""
+        """Returns `base` with what was found out about stop strings, sampling, seeds and samples.
+
+        `first` is the greedy answer to `prompt`.
+        """
         trial = check_sampling(self._client, dialect)
         return replace(
             base,
@@ -191,7 +200,10 @@ class Probe:
         )
 
     def _try_stop(self, dialect: Dialect, prompt: Prompt, first: Completion) -> bool | None:
-        """Finds out whether a stop string from the middle of the answer ends it there."""
+        """Returns whether a stop string from the middle of the answer `first` ends it there.
+
+        None if that answer has fewer than two words, so that there is no such string.
+        """
         words = first.text.split()
         if len(words) < 2:
             return None
@@ -200,7 +212,10 @@ class Probe:
         return not isinstance(found, Failure) and stop not in found[0].text
 
     def _compare_tokenizer(self, counted: int | None) -> str:
-        """Compares the number of tokens of the trial text with what the server counted."""
+        """Returns "agrees" if our tokenizer gives the trial text as many tokens as the server.
+
+        `counted` is the server's number; "unknown" if that is None. Else returns what is wrong.
+        """
         if self._tokenizer is None:
             return "no tokenizer; pass tokenizer=NAME"
         if counted is None:
@@ -216,7 +231,10 @@ class Probe:
     # -- log-likelihoods --------------------------------------------------------------------------
 
     def _try_scores(self, base: Certificate) -> Certificate:
-        """Finds the dialect in which log-likelihoods can be measured, if there is one."""
+        """Returns `base` with the dialect in which log-likelihoods can be measured.
+
+        If there is none, the dialect stays, and `no_scores` says why.
+        """
         if self._tokenizer is None:
             needs = "log-likelihoods need a tokenizer: pass tokenizer=NAME"
             return replace(base, no_scores=self._why_no_echo(base) or needs)
@@ -251,7 +269,7 @@ class Probe:
         return no_echo(found) if isinstance(found, Failure) else ""
 
     def _scoring_attempts(self, base: Certificate) -> list[Certificate]:
-        """Returns the dialects to try, the most likely one first."""
+        """Returns copies of `base` with the dialects to try for scoring, the likeliest first."""
         if base.dialect == "llama-server":
             known = {"vocabulary": self._facts.vocabulary, "whole_token": self._whole_token()}
             return [replace(base, settings={**base.settings, **known})]
@@ -277,7 +295,7 @@ class Probe:
 
     @staticmethod
     def _trial_length(dialect: Dialect) -> int:
-        """Returns a length at which a model that reasons first shows that it does."""
+        """Returns the number of tokens of a trial answer; more for chats, as models may reason."""
         return 64 if dialect.is_chat else TRIAL_TOKENS
 
     def _trial_prompt(self, dialect: Dialect) -> Prompt:
@@ -286,7 +304,7 @@ class Probe:
         return Prompt(QUESTION, messages=[{"role": "user", "content": QUESTION}])
 
     def _need(self, found: list[Completion] | Failure) -> list[Completion]:
-        """Returns the answers; raises `ModelError` if there are none."""
+        """Returns `found`; raises `ModelError` with its reason if it is a `Failure`."""
         if isinstance(found, Failure):
             raise ModelError(
                 f"the server at {self._endpoint.root} did not answer a test request: {found.reason}"
@@ -295,7 +313,7 @@ class Probe:
 
 
 def _with_refused(base: Certificate, dialect: Dialect) -> Certificate:
-    """Returns a certificate with the parameters that the server has refused so far."""
+    """Returns `base` with the parameters that the server has refused so far among its settings."""
     refused = dialect.parameters.refused
     return replace(base, settings={**base.settings, "refused": refused}) if refused else base
 

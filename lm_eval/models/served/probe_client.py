@@ -67,19 +67,20 @@ class ProbeClient:
     def generate(
         self, dialect: Dialect, prompt: Prompt, sampling: Sampling
     ) -> list[Completion] | Failure:
-        """Returns the answers to a prompt, one per sample."""
+        """Returns the answers to a prompt, one per sample, or a `Failure`."""
         found = self.ask(self.generation(dialect, [prompt], sampling))
         return found if isinstance(found, Failure) else list(found[0])
 
     def score(self, dialect: Dialect, window: Window) -> float | Failure:
-        """Returns the log-likelihood of a window."""
+        """Returns the log-likelihood of a window's continuation, or a `Failure`."""
         found = self.scores(dialect, [window])
         return found if isinstance(found, Failure) else found[0]
 
     def scores(self, dialect: Dialect, windows: Sequence[Window]) -> list[float] | Failure:
-        """Returns the scores of windows of the same tokens.
+        """Returns the log-likelihoods of windows that differ only in where the continuation starts.
 
-        Sends one request for all, unless the dialect needs one for each.
+        Sends one request for all, unless the dialect needs one for each. Returns a `Failure` if one
+        of them fails.
         """
         bodies = [dialect.score_payload([window]) for window in windows]
         same = all(body == bodies[0] for body in bodies)
@@ -94,7 +95,10 @@ class ProbeClient:
     def ask_next(
         self, dialect: Dialect, context: Sequence[int], tokens: Sequence[int]
     ) -> dict[int, Score] | Failure:
-        """Returns the scores of tokens after a context."""
+        """Returns (log-probability, is_greedy) of next tokens after a context, by token.
+
+        Or a `Failure`.
+        """
         found = self.ask(
             Exchange(
                 self._endpoint.url(dialect.score_path or dialect.path),
@@ -111,7 +115,10 @@ class ProbeClient:
         sampling: Sampling,
         read: Callable[[Any], Any] | None = None,
     ) -> Exchange:
-        """Returns a request for answers; `read` replaces the dialect's reading of the reply."""
+        """Returns a request for answers, without sending it.
+
+        `read` gets the reply as JSON data and returns the result; None for the dialect's way.
+        """
         return Exchange(
             self._endpoint.url(dialect.path),
             lambda: dialect.generate_payload(prompts, sampling),
@@ -122,7 +129,10 @@ class ProbeClient:
     def scoring(
         self, dialect: Dialect, window: Window, read: Callable[[Any], Any] | None = None
     ) -> Exchange:
-        """Returns a request for a score; `read` replaces the dialect's reading of the reply."""
+        """Returns a request for the log-likelihood of a window, without sending it.
+
+        `read` gets the reply as JSON data and returns the result; None for the dialect's way.
+        """
         return Exchange(
             self._endpoint.url(dialect.score_path or dialect.path),
             lambda: dialect.score_payload([window]),
@@ -130,7 +140,11 @@ class ProbeClient:
         )
 
     def ask(self, exchange: Exchange) -> Any:
-        """Returns the result of a request. A reply that lacks something is not asked for again."""
+        """Sends a request; returns what `exchange.read` makes of the reply, or a `Failure`.
+
+        The client retries it after errors of connection or server. A reply that lacks something is
+        a failure at once. Raises `ModelError` if no request to the server can succeed.
+        """
 
         def read(reply: Any) -> Any:
             self.last_reply = reply
@@ -146,12 +160,12 @@ class ProbeClient:
 
 
 def greedy_settings(**settings: Any) -> Sampling:
-    """Returns the settings of a greedy answer of a few tokens."""
+    """Returns the settings of a greedy answer of `TRIAL_TOKENS` tokens; `settings` replace some."""
     return Sampling(**{"max_tokens": TRIAL_TOKENS, **settings})
 
 
 def _score_reader(dialect: Dialect, windows: Sequence[Window]) -> Callable[[Any], list[float]]:
-    """Returns a function that reads the scores of several windows from one reply."""
+    """Returns a function that reads the log-likelihood of each of these windows from one reply."""
     return lambda reply: [dialect.read_score(reply, [window])[0][0] for window in windows]
 
 

@@ -145,7 +145,7 @@ class PublishedDialect(Dialect):
         self._warned = False
 
     def _hide(self, text: str) -> str:
-        """Returns a message without the keys of the model."""
+        """Returns a message in which the API keys of the model are replaced by `***`."""
         secrets = [str(self._lm.auth_token or ""), *credentials(self._lm.header)]
         return Redaction(secrets).text(text)
 
@@ -174,7 +174,10 @@ class PublishedDialect(Dialect):
         return [[answer] for answer in self._without_nulls(self._generations(reply, prompts))]
 
     def _generations(self, reply: Any, count: int) -> list[Any]:
-        """Returns `count` answers; raises if some are missing."""
+        """Returns the `count` answers that `parse_generations` reads from a reply.
+
+        Raises `BadReplyError` if some are missing, and `ModelError` for a mistake in the hook.
+        """
         parse = self._lm.parse_generations
         answers: list[Any] = self.guard.read(
             parse, partial(listed_answers, count=count), outputs=reply
@@ -182,7 +185,7 @@ class PublishedDialect(Dialect):
         return answers
 
     def _without_nulls(self, answers: list[Any]) -> list[Any]:
-        """Returns answers with the placeholder for a null."""
+        """Returns the answers with None replaced by `NONE_ANSWER`; warns the first time."""
         if any(answer is None for answer in answers) and not self._warned:
             self._warned = True
             logger.warning(
@@ -219,10 +222,14 @@ def listed_answers(found: Any, count: int) -> list[Any]:
         raise TypeError(f"it returned {type(found).__name__} instead of a list of answers")
     answers = list(found)
     if len(answers) < count:
-        raise BadReplyError(f"{len(answers)} answers instead of {count}")
+        raise BadReplyError(f"the model class returned {len(answers)} answers instead of {count}")
     return answers[:count]
 
 
 def read_scores(found: Any, count: int) -> list[Score]:
-    """Returns the first `count` pairs; raises `TypeError` or `ValueError` if they are none."""
+    """Returns the first `count` pairs (log-likelihood, is_greedy) of what a hook returned.
+
+    Raises `TypeError` or `ValueError` if they are no such pairs, and `BadReplyError` if there are
+    fewer.
+    """
     return [(float(score), bool(greedy)) for score, greedy in listed_answers(found, count)]

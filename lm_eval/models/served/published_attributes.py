@@ -234,7 +234,10 @@ class PublishedAttributes(ServedLM):
         return super()._choose_tokenizer(facts)
 
     def _tokenizer_without_probe(self) -> TokenCoder | None:
-        """Returns the server's tokenizer if it has one, else that of the model's name."""
+        """Returns the server's tokenizer if it has one, else that of the model's name.
+
+        None if that cannot be loaded; prompts are then sent as text.
+        """
         supports = _utils().check_remote_tokenizer_support
         if supports(
             self.base_url,
@@ -288,7 +291,10 @@ class PublishedAttributes(ServedLM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Returns a chat as text if prompts are sent as tokens, else as JSON (`JsonChatStr`)."""
+        """Returns a chat as JSON (`JsonChatStr`) if a subclass overrides hooks and sends text.
+
+        Otherwise as `ServedLM.apply_chat_template`.
+        """
         if self.overrides_hooks and not self.tokenized_requests:
             return JsonChatStr(json.dumps(chat_history, ensure_ascii=False))
         return super().apply_chat_template(chat_history, add_generation_prompt)

@@ -43,12 +43,18 @@ def open_prompt(is_chat: bool) -> Prompt:
 
 
 def check_sampling(client: ProbeClient, dialect: Dialect) -> SamplingTrial:
-    """Returns whether sampling settings have an effect. Sends up to five requests."""
+    """Returns whether temperature, seed and number of samples have an effect on the answers.
+
+    Sends up to five requests in the dialect.
+    """
     prompt = open_prompt(dialect.is_chat)
     settings = Sampling(max_tokens=OPEN_TOKENS, temperature=1.0)
 
     def answers(seed: int | None, samples: int = 1) -> list[str]:
-        """Returns what the server says with a seed; without one, greedily. Empty if refused."""
+        """Returns the server's `samples` answers with a seed, or greedy ones if it is None.
+
+        Empty if it refuses the request.
+        """
         how = replace(settings, seed=seed, samples=samples)
         if seed is None:
             how = replace(how, temperature=0.0)

@@ -58,7 +58,7 @@ class ScoreCheck:
         self._client, self._tokenizer = client, tokenizer
 
     def run(self, dialect: Dialect) -> ScoreTrial:
-        """Returns whether the log-likelihoods of a dialect fit together."""
+        """Returns whether the log-likelihoods of a dialect fit together: `problem` is "" if so."""
         short, whole = self._tokenizer.encode([PREFIX, PREFIX + REST])
         if not dialect.scores:
             return self._check_next(dialect, short)
@@ -88,9 +88,10 @@ class ScoreCheck:
         return replace(trial, values={**known, "score": before}, settings=settings)
 
     def _counts(self, dialect: Dialect, tokens: Sequence[int]) -> dict[str, Any]:
-        """Returns how the last reply counts the tokens of a text that is `tokens` for us.
+        """Returns the settings `dropped` and `differences` of an `EchoText` dialect.
 
-        Other texts are counted alike, or their tokens are not those of our tokenizer.
+        They are read from the last reply, about a text that our tokenizer reads as `tokens`. Other
+        texts must be counted alike, or their tokens are not those of our tokenizer.
         """
         found = echoed_prompt(self._client.last_reply)[1]
         counted = dialect.usage(self._client.last_reply).prompt
@@ -120,7 +121,8 @@ class ScoreCheck:
     ) -> ScoreTrial:
         """Compares the score of a token that the server generates with what it reported for it.
 
-        Uses the first of the contexts after which that token stays apart from the one before.
+        `contexts` are pairs (text, tokens). Uses the first one after which our tokenizer keeps the
+        generated token apart. The `problem` of the result is "" if both agree.
         """
         for context, tokens in contexts:
             generated = self._next_token(dialect, context, tokens)
@@ -182,7 +184,11 @@ class ScoreCheck:
     def _next_token(
         self, dialect: Dialect, context: str, tokens: Sequence[int]
     ) -> tuple[str, float | None] | Failure:
-        """Returns the text of the most likely next token, and its log-probability if reported."""
+        """Returns the text of the most likely next token, and its log-probability.
+
+        The latter is None if the server does not report it. `tokens` are those of `context`.
+        Returns a `Failure` if the server does not answer.
+        """
         prompt = Prompt(context, tokens)
         sampling = greedy_settings(max_tokens=1, others={"logprobs": 1})
         if dialect.path == "/generate":
@@ -202,7 +208,8 @@ class ScoreCheck:
     def _check_next(self, dialect: Dialect, context: Sequence[int]) -> ScoreTrial:
         """Checks a dialect that returns only the log-probabilities of next tokens.
 
-        The token that it generates must be the most likely one.
+        The token that it generates must be the most likely one. `context` are the tokens of the
+        known text. The `problem` of the result is "" if that is so.
         """
         generated = self._client.generate(
             dialect, Prompt(PREFIX, context), greedy_settings(max_tokens=1)
@@ -224,7 +231,7 @@ class ScoreCheck:
 
 
 def total(scores: Mapping[int, Score]) -> float:
-    """Returns the sum of the log-probabilities of several next tokens."""
+    """Returns the sum of the log-probabilities of several next tokens; is_greedy is not used."""
     return sum(value for value, _ in scores.values())
 
 

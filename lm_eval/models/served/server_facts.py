@@ -49,7 +49,10 @@ class ServerFacts:
 
     @classmethod
     def of(cls, certificate: Certificate) -> ServerFacts:
-        """Returns what a certificate says about the server."""
+        """Returns the facts that an earlier probe of the server wrote to its certificate.
+
+        `vocabulary` is not among them, so it is None.
+        """
         name, _, version = certificate.server.partition(" ")
         name = "" if certificate.server == "unknown" else name
         return cls(
@@ -96,9 +99,9 @@ def identify(get: Get, model: str) -> ServerFacts:
 
 
 def model_entry(get: Get, model: str) -> Mapping[str, Any]:
-    """Returns the entry of the model in `/v1/models`.
+    """Returns the entry of the model in `/v1/models`; {} if the server has none.
 
-    If none has its name, that is the only entry; of several, only what they have in common.
+    If no entry has its name, returns the only one; of several, `owned_by` if all have the same.
     """
     entries = (get("/v1/models") or {}).get("data")
     models = [e for e in entries or () if isinstance(e, Mapping)]
@@ -110,7 +113,7 @@ def model_entry(get: Get, model: str) -> Mapping[str, Any]:
 
 
 def listed(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what an entry of `/v1/models` says that does not change by itself."""
+    """Returns the fields of an entry of `/v1/models` that change only with model or settings."""
     return {name: entry[name] for name in _LISTED if name in entry}
 
 

@@ -275,14 +275,18 @@ class Stream:
     def _adapted(self, exchange: Exchange, reply: Reply, sent: bytes) -> bool:
         """Returns whether a refused request has changed, so that it is worth sending it again.
 
-        That is so, too, if another request with the same fault was refused first.
+        `sent` is the body that was refused. It has changed, too, if another request with the same
+        fault was refused first.
         """
         if exchange.adapt is None:
             return False
         return exchange.adapt(reply) or _as_json(exchange) != sent
 
     def _read(self, exchange: Exchange, reply: Reply, sent: float, now: float) -> None:
-        """Reads a reply with a success status, and passes its result on."""
+        """Reads a reply with a success status, and passes its result on; retries an unusable one.
+
+        `sent` and `now` are seconds of a monotonic clock.
+        """
         try:
             result = exchange.read(json.loads(reply.body))
         except EvalError:  # ours; some are a ValueError or KeyError, too
@@ -299,7 +303,10 @@ class Stream:
         self._finish(exchange, result)
 
     def _failed(self, exchange: Exchange, verdict: Verdict, sent: float) -> None:
-        """Retries a request, gives it up or ends the run, as `verdict` says."""
+        """Retries a request, gives it up, or ends the run with `ModelError`, as `verdict` says.
+
+        `sent` is when it was sent, in seconds of a monotonic clock.
+        """
         now = time.monotonic()
         exchange.failures += 1
         if isinstance(verdict, Abort):
@@ -324,7 +331,11 @@ class Stream:
     def _reason_to_give_up(
         self, exchange: Exchange, verdict: Retry, wait: float, now: float
     ) -> str | None:
-        """Returns why a request is not retried; None if it is."""
+        """Returns why a request is not retried; None if it is.
+
+        It is not after too many attempts, or if its deadline is over before the next one. `wait` is
+        how many seconds that would be from `now`.
+        """
         if exchange.attempts >= self._policy.attempts:
             return f"{verdict.reason} ({exchange.attempts} attempts)"
         left = self._policy.deadline - (now - (exchange.first_sent or now))
@@ -338,7 +349,10 @@ class Stream:
         return None
 
     def _connection_failed(self, exchange: Exchange, error: UnreachableError, sent: float) -> None:
-        """Retries a request that could not be sent; ends the run if the server stays away."""
+        """Retries a request that could not be sent.
+
+        Ends the run with `ModelError` if there was no reply for `RetryPolicy.patience` seconds.
+        """
         exchange.failures += 1
         silent = time.monotonic() - self._last_reply
         if silent >= self._policy.patience:

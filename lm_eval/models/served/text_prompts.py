@@ -49,13 +49,16 @@ def end_of_text(
 
 
 def says_too_long(reason: str) -> bool:
-    """Returns whether the reason of a failure is that the prompt does not fit."""
+    """Returns whether `reason`, the text of a failure, says that the prompt is too long."""
     refused = re.match(r"status (400|413|422|500)\b", reason)  # 500: llama-cpp-python
     return refused is not None and _TOO_LONG.search(reason) is not None
 
 
 def too_long_remedy(is_chat: bool, has_tokenizer: bool) -> str:
-    """Returns what to do about prompts that do not fit, for the end of a message."""
+    """Returns what to do about prompts that are too long, for the end of a message.
+
+    That depends on whether they are chats, and on whether we know the model's tokenizer.
+    """
     if is_chat:
         return (
             "the messages of a chat are not cut; use fewer examples (--num_fewshot) or shorter "

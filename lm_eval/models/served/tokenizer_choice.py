@@ -41,7 +41,11 @@ class TokenizerFinder:
     settings: Mapping[str, Any]
 
     def find(self, facts: ServerFacts) -> TokenCoder | None:
-        """Returns the tokenizer of a folder that the server names, of the server, or of the hub."""
+        """Returns the tokenizer of a model folder on this machine, of the server, or of the hub.
+
+        Folder and hub name are what the server reports, or the model's name. None if there is none
+        of these. Raises `ModelError` if the tokenizer of a folder cannot be loaded.
+        """
         names = [str(name) for name in (facts.reported.get("root"), self.model) if name]
         for name in names:
             if Path(name).expanduser().is_dir():

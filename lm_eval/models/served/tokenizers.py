@@ -101,7 +101,7 @@ class RemoteTokenizer:
         body = {"model": self._model, "tokens": list(tokens), "skip_special_tokens": False}
         text = self._client.ask(Exchange(f"{self._folder}/detokenize", lambda: body, _detokenized))
         if not isinstance(text, str):
-            raise ModelError(f"{self._folder}/detokenize: {text.reason}")
+            raise ModelError(f"{self._folder}/detokenize: tokens were not decoded: {text.reason}")
         return text
 
 

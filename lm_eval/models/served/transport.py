@@ -139,7 +139,10 @@ class HttpTransport:
             await session.close()
 
     def _ssl(self) -> Any:
-        """Returns the `ssl` argument of a connector."""
+        """Returns the `ssl` argument of a connector: whether to verify certificates, or a context.
+
+        It is a context if `ca_cert_path` is set; raises `ConfigError` if that file cannot be read.
+        """
         if not self._settings.verify_certificate:
             return False
         if self._settings.ca_cert_path is None:
@@ -153,7 +156,10 @@ class HttpTransport:
             ) from error
 
     def _session_for(self, url: str, fresh: bool = False) -> aiohttp.ClientSession:
-        """Returns the session for a URL; proxies of the environment are not used for loopback."""
+        """Returns the session for a URL; proxies of the environment are not used for loopback.
+
+        `fresh` chooses a session that opens a new connection for each request.
+        """
         return self._sessions[not is_local(url), fresh]
 
     async def post(self, url: str, body: bytes, fresh: bool = False) -> Reply:

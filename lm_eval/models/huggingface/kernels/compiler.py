@@ -23,5 +23,8 @@ __all__ = ["can_compile", "tl", "triton"]
 
 
 def can_compile() -> bool:
-    """Returns whether Triton was imported, so that kernels can be compiled on this machine."""
+    """Returns whether Triton was imported, so that kernels can be compiled on this machine.
+
+    It was if it is installed and torch finds a GPU, or if TRITON_INTERPRET is set.
+    """
     return triton is not None

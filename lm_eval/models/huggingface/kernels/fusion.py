@@ -140,7 +140,10 @@ def _trial_rows(width: int, device: torch.device) -> Tensor:
 
 
 def _rms_norm_candidates(module: nn.Module) -> Iterator[Candidate]:
-    """Yields candidates for a module built like an RMS norm: one weight vector and an epsilon."""
+    """Yields forward functions that may replace a module built like an RMS norm.
+
+    Such a module has one weight vector and an epsilon. For other modules, yields nothing.
+    """
     weight = getattr(module, "weight", None)
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if (
@@ -169,10 +172,10 @@ def _rms_norm_forward(module: Any, epsilon: float, weight_plus_one: bool) -> For
 
 
 def _gated_mlp_candidates(module: nn.Module) -> Iterator[Candidate]:
-    """Yields candidates for a module with the parts of a gated MLP.
+    """Yields forward functions that may replace a module with the parts of a gated MLP.
 
     These are two parallel projections, an activation function for the first, and a third
-    projection.
+    projection. For other modules, yields nothing.
     """
     names = ("gate_proj", "up_proj", "down_proj", "act_fn")
     first, second, last, activate = (getattr(module, name, None) for name in names)
@@ -212,7 +215,11 @@ def _has_hooks(module: Any) -> bool:
 
 
 def _rotary_attention_forwards(model: nn.Module) -> Iterator[tuple[FunctionType, Tensor]]:
-    """Yields the forward functions of layers that call `ROTATION`, each with one of its weights."""
+    """Yields the forward functions of layers that rotate queries and keys, each with a weight.
+
+    Such a function calls the function that is named `ROTATION` in transformers. The weight is one
+    of the layer's.
+    """
     for module in model.modules():
         forward = type(module).forward
         weight = next(module.parameters(), None)
@@ -227,7 +234,7 @@ def _rotary_attention_forwards(model: nn.Module) -> Iterator[tuple[FunctionType,
 
 
 def _with_fused_rotation(forward: FunctionType, like: Tensor) -> FunctionType | None:
-    """Returns a copy of `forward` that calls our kernel in place of `ROTATION`.
+    """Returns a copy of `forward` that calls our kernel in place of the function `ROTATION`.
 
     Returns None if both differ on random numbers. `like` is a weight of the layer, which determines
     the device and the dtype of these.

@@ -44,7 +44,7 @@ class AnthropicMessages(Chat):
     def read_generated(self, reply: Any, prompts: int, samples: int) -> list[list[Completion]]:
         blocks = field_of(reply, "content")
         if not isinstance(blocks, list):
-            raise BadReplyError("the field content is not a list")
+            raise BadReplyError("the reply's field content is not a list")
         reason = reply.get("stop_reason")
         if reason == "refusal":
             raise RefusedError("the model refused to answer")

@@ -91,22 +91,35 @@ class Dialect(abc.ABC):
 
     @abc.abstractmethod
     def read_generated(self, reply: Any, prompts: int, samples: int) -> list[list[Completion]]:
-        """Returns for each prompt the list of its answers."""
+        """Returns for each prompt the list of its answers.
+
+        `prompts` is the number of prompts, and `samples` the number of answers to each.
+        """
 
     def score_payload(self, windows: Sequence[Window]) -> dict[str, Any]:
-        """Returns the body of a request for the log-likelihoods of windows."""
+        """Returns the body of a request for the log-likelihoods of windows.
+
+        A window consists of a context and the continuation to score, as tokens and as text. There
+        is more than one only if `accepts_lists`.
+        """
         raise NotImplementedError(f"{self.name} returns no log-likelihoods")
 
     def read_score(self, reply: Any, windows: Sequence[Window]) -> list[Score]:
-        """Returns the score of each window."""
+        """Returns (log-likelihood, is_greedy) of the continuation of each window."""
         raise NotImplementedError(f"{self.name} returns no log-likelihoods")
 
     def next_payload(self, contexts: Sequence[Sequence[int]], tokens: Sequence[int]) -> Any:
-        """Returns the body of a request for the log-probabilities of `tokens` after contexts."""
+        """Returns the body of a request for the log-probabilities of `tokens` after each context.
+
+        `tokens` are at most `max_next_tokens` candidates for the single next token.
+        """
         raise NotImplementedError(f"{self.name} returns no log-probabilities of chosen tokens")
 
     def read_next(self, reply: Any, contexts: int, tokens: Sequence[int]) -> list[dict[int, Score]]:
-        """Returns for each context the score of each of the tokens that the reply contains."""
+        """Returns for each context (log-probability, is_greedy) of the next tokens, by token.
+
+        `contexts` is the number of contexts, and `tokens` are the ones that were asked for.
+        """
         raise NotImplementedError(f"{self.name} returns no log-probabilities of chosen tokens")
 
     def abilities(self, batch_size: int) -> Abilities:
@@ -125,7 +138,10 @@ class Dialect(abc.ABC):
         return self.next_payload(job.contexts, job.tokens)
 
     def read_job(self, reply: Any, job: Job, windows: Sequence[Window]) -> Any:
-        """Returns what `ScorePlan.add` takes: one score, or mapping of tokens, per prompt."""
+        """Returns the results of a request, one per prompt, as `ScorePlan.add` takes them.
+
+        For a `WholeJob`, that is what `read_score` returns; for a `NextJob`, `read_next`.
+        """
         if isinstance(job, WholeJob):
             return self.read_score(reply, [windows[number] for number in job.windows])
         return self.read_next(reply, len(job.contexts), job.tokens)
@@ -210,7 +226,10 @@ class LearnedParameters:
 
 
 def refused_parameter(reply: Reply, message: str) -> str | None:
-    """Returns the name of the parameter that an error is about; None if it names none."""
+    """Returns the name of the request parameter that an error is about; None if it names none.
+
+    Looks into the field `param` of the reply, and else into `message`, its text.
+    """
     body = parsed_body(reply)
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     named = inner.get("param") if isinstance(inner, Mapping) else None
@@ -230,19 +249,31 @@ def refused_parameter(reply: Reply, message: str) -> str | None:
 
 
 def in_order(choices: Any, count: int) -> list[Mapping[str, Any]]:
-    """Returns the `choices` of a reply in the order of `index`; raises if they are not `count`."""
+    """Returns the `choices` of a reply in the order of their `index`.
+
+    Raises `BadReplyError` if `choices` is not a list or has not `count` items.
+    """
     if not isinstance(choices, Sequence) or len(choices) != count:
         found = len(choices) if isinstance(choices, Sequence) else "no"
-        raise BadReplyError(f"{found} choices instead of {count}")
+        raise BadReplyError(
+            f"the server's reply has {found} choices instead of {count}; it must return one per "
+            "prompt and sample"
+        )
     ordered = sorted(choices, key=lambda choice: int(choice.get("index", 0)))
     return list(ordered)
 
 
 def answers_of(reply: Any, count: int) -> list[Mapping[str, Any]]:
-    """Returns the answers of a reply that is an object for one answer and a list for several."""
+    """Returns the answers of a reply that is an object for one answer and a list for several.
+
+    Raises `BadReplyError` if they are not `count`.
+    """
     answers = reply if isinstance(reply, list) else [reply]
     if len(answers) != count:
-        raise BadReplyError(f"{len(answers)} answers instead of {count}")
+        raise BadReplyError(
+            f"the server's reply has {len(answers)} answers instead of {count}; it must return one "
+            "per prompt and sample"
+        )
     return answers
 
 
@@ -251,7 +282,10 @@ def _number(value: Any) -> int:
 
 
 def field_of(reply: Any, *names: str) -> Any:
-    """Returns a nested field of a reply; raises `BadReplyError` if it is missing."""
+    """Returns the field of a reply that is reached by `names`, from the outermost object on.
+
+    Raises `BadReplyError` if it is missing.
+    """
     for name in names:
         if not isinstance(reply, Mapping) or name not in reply:
             shown = json.dumps(reply)[:200]

@@ -86,7 +86,11 @@ class Chat(Dialect):
 
 
 def _completion(choice: Mapping[str, Any]) -> Completion:
-    """Returns an answer; reasoning is read from `reasoning` or `reasoning_content`."""
+    """Returns an answer; reasoning is read from `reasoning` or `reasoning_content`.
+
+    `choice` is an item of the reply's `choices`. Raises `RefusedError` if the model or a content
+    filter refused to answer, and `BadReplyError` if the content is not text.
+    """
     reason = choice.get("finish_reason")
     message = field_of(choice, "message") or {}
     if reason == "content_filter":
@@ -95,7 +99,7 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
     if isinstance(content, list):  # parts, of which some are not text
         content = "".join(str(part.get("text") or "") for part in content)
     if content is not None and not isinstance(content, str):
-        raise BadReplyError(f"the content is {type(content).__name__}")
+        raise BadReplyError(f"the reply's content is {type(content).__name__}, not a string")
     if not content and message.get("refusal"):
         raise RefusedError(f"the model refused to answer: {message['refusal']}")
     thoughts = message.get("reasoning") or message.get("reasoning_content")
@@ -103,7 +107,10 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
 
 
 def fold_prefill(messages: Sequence[Message]) -> list[Message]:
-    """Returns a chat whose last message, if it is the assistant's, is added to the one before."""
+    """Returns a chat that does not end with a message of the assistant.
+
+    The text of such a message is appended to the message before it, after a line break.
+    """
     if len(messages) < 2 or messages[-1].get("role") != "assistant":
         return list(messages)
     before, last = messages[-2], messages[-1]

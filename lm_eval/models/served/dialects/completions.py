@@ -48,7 +48,7 @@ class Completions(Dialect):
             raise RefusedError("the server's content filter blocked the answer")
         text = field_of(choice, "text")
         if text is not None and not isinstance(text, str):
-            raise BadReplyError(f"the text is {type(text).__name__}")
+            raise BadReplyError(f"the reply's text is {type(text).__name__}, not a string")
         return Completion(text or "", finish_reason=choice.get("finish_reason"))
 
 
@@ -85,7 +85,10 @@ class Echo:
 
 
 def echoed(choice: Mapping[str, Any]) -> Echo:
-    """Returns the log-probabilities of a choice, prompt and generated tokens together."""
+    """Returns the log-probabilities of a choice, prompt and generated tokens together.
+
+    `choice` is an item of the reply's `choices`. Raises `BadReplyError` if it has none.
+    """
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, Mapping) or not isinstance(logprobs.get("token_logprobs"), list):
         raise BadReplyError("the reply has no log-probabilities (logprobs.token_logprobs)")
@@ -96,9 +99,10 @@ def echoed(choice: Mapping[str, Any]) -> Echo:
 
 
 def score_of(echo: Echo, start: int, end: int) -> Score:
-    """Returns the sum of the log-probabilities of the tokens from `start` to `end`.
+    """Returns (log-likelihood, is_greedy) of the tokens from `start` to before `end`.
 
-    Raises `BadReplyError` if one of them is missing. A token is greedy if no other is more likely.
+    The first is the sum of their log-probabilities; the second is True if for each no other token
+    is more likely. Raises `BadReplyError` if one of them is missing.
     """
     total, greedy = 0.0, True
     for position in range(start, end):
@@ -114,8 +118,15 @@ def score_of(echo: Echo, start: int, end: int) -> Score:
 
 
 def sum_scores(choice: Mapping[str, Any], start: int, end: int) -> Score:
-    """Returns the score of the tokens of an echoed prompt from `start` to `end`."""
+    """Returns (log-likelihood, is_greedy) of the tokens from `start` to the end of a prompt.
+
+    `choice` is an item of the reply's `choices`, and `end` the number of tokens of the prompt.
+    Raises `BadReplyError` if log-probabilities are missing.
+    """
     echo = echoed(choice)
     if len(echo.logprobs) < end:
-        raise BadReplyError(f"{len(echo.logprobs)} log-probabilities for {end} tokens")
+        raise BadReplyError(
+            f"the server's reply has only {len(echo.logprobs)} log-probabilities for a prompt of "
+            f"{end} tokens; it must return one per token"
+        )
     return score_of(echo, start, end)

@@ -62,11 +62,11 @@ class EchoText(Completions):
 
 
 def echoed_prompt(reply: Any, dropped: int | None = None) -> tuple[Echo, int]:
-    """Returns the log-probabilities of the prompt, and how many there are.
+    """Returns the log-probabilities in a reply, and how many of them, the first, are the prompt's.
 
-    They come with those of the generated tokens, which follow them; Together has a field for each.
-    If `dropped` is known, the tokens of the prompt are counted and not those generated: some
-    servers count an end-of-text token that they do not return.
+    Those of the generated tokens follow; Together's API has a field for each. The number is that of
+    all tokens less the generated ones; or, since some servers count an end-of-text token that they
+    do not return, the server's count of prompt tokens less `dropped`, unless that is None.
     """
     (choice,) = in_order(field_of(reply, "choices"), 1)
     apart = reply.get("prompt")

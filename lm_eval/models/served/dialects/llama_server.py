@@ -123,5 +123,5 @@ def _next_scores(answer: Mapping[str, Any], tokens: Sequence[int]) -> dict[int, 
     values = {int(entry["id"]): float(entry["logprob"]) for entry in entries}
     best = max(values, key=lambda token: values[token])
     if missing := [token for token in tokens if token not in values]:
-        raise BadReplyError(f"the log-probability of token {missing[0]} is missing")
+        raise BadReplyError(f"the reply has no log-probability of the token {missing[0]}")
     return {token: (values[token], token == best) for token in tokens}

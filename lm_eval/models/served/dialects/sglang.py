@@ -94,7 +94,7 @@ def _completion(answer: Mapping[str, Any]) -> Completion:
         raise RefusedError(f"the server aborted the request ({reason.get('message')})")
     text = field_of(answer, "text")
     if not isinstance(text, str):
-        raise BadReplyError(f"the text is {type(text).__name__}")
+        raise BadReplyError(f"the reply's text is {type(text).__name__}, not a string")
     return Completion(text, finish_reason=kind)
 
 
@@ -103,11 +103,13 @@ def _score(answer: Mapping[str, Any], window: Window) -> Score:
     values, tops = field_of(info, "input_token_logprobs"), field_of(info, "input_top_logprobs")
     count = len(window.tokens) - window.start
     if len(values) != count + 1 or len(tops) != count + 1:
-        raise BadReplyError(f"{len(values)} log-probabilities instead of {count + 1}")
+        raise BadReplyError(
+            f"the reply has {len(values)} log-probabilities of the prompt instead of {count + 1}"
+        )
     total, greedy = 0.0, True
     for value, top in zip(values[1:], tops[1:], strict=True):
         if value[0] is None or not top:
-            raise BadReplyError("a log-probability is null")
+            raise BadReplyError("a log-probability in the reply is null")
         total += float(value[0])
         greedy = greedy and value[0] >= top[0][0]
     return total, greedy
@@ -121,5 +123,5 @@ def _next_scores(answer: Mapping[str, Any], tokens: Sequence[int]) -> dict[int, 
         raise BadReplyError("the reply has no log-probabilities of the next token")
     by_id = {int(entry[1]): float(entry[0]) for entry in values[0]}
     if missing := [token for token in tokens if token not in by_id]:
-        raise BadReplyError(f"the log-probability of token {missing[0]} is missing")
+        raise BadReplyError(f"the reply has no log-probability of the token {missing[0]}")
     return {token: (by_id[token], token == int(best[0][0][1])) for token in tokens}

@@ -62,7 +62,10 @@ class VLLM(Completions):
 
 
 def _score(positions: Any, window: Window) -> Score:
-    """Returns the score of a window from the reply's `prompt_logprobs`."""
+    """Returns (log-likelihood, is_greedy) of a window's continuation.
+
+    `positions` is the reply's `prompt_logprobs`. Raises `BadReplyError` if it lacks a token.
+    """
     if not isinstance(positions, Sequence) or len(positions) != len(window.tokens):
         raise BadReplyError("the reply has no prompt_logprobs for every token of the prompt")
     total, greedy = 0.0, True
@@ -71,14 +74,17 @@ def _score(positions: Any, window: Window) -> Score:
     ):
         entry = position.get(str(token)) if isinstance(position, Mapping) else None
         if entry is None:
-            raise BadReplyError(f"prompt_logprobs lack the token {token}")
+            raise BadReplyError(f"prompt_logprobs of the reply lack the token {token}")
         total += float(entry["logprob"])
         greedy = greedy and entry["rank"] == 1
     return total, greedy
 
 
 def _next_scores(choice: Mapping[str, Any], tokens: Sequence[int]) -> dict[int, Score]:
-    """Returns the scores of next tokens. The generated token is the most likely one."""
+    """Returns (log-probability, is_greedy) of each of these next tokens, by token.
+
+    The generated token is the greedy one. Raises `BadReplyError` if a token is missing.
+    """
     logprobs = field_of(choice, "logprobs")
     generated = field_of(logprobs, "tokens")[0]
     values = field_of(logprobs, "top_logprobs")[0]
@@ -86,6 +92,6 @@ def _next_scores(choice: Mapping[str, Any], tokens: Sequence[int]) -> dict[int, 
     for token in tokens:
         name = f"token_id:{token}"
         if name not in values:
-            raise BadReplyError(f"the log-probability of token {token} is missing")
+            raise BadReplyError(f"the reply has no log-probability of the token {token}")
         found[token] = (float(values[name]), name == generated)
     return found
