@@ -10,15 +10,9 @@ from lm_eval.cli.options import add_data_dir, add_include_path, add_verbosity, i
 
 HELP = "compare stored runs: which model is better, by how much"
 
-_EPILOG = """\
-With --gate margin=M, the exit code is 0 if every other run is not worse than the first by more than
-M, 1 if one is, and 3 if the documents do not suffice to tell. Without it, the exit code is 0.
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `lm-eval compare` to the parser."""
-    parser.epilog = _EPILOG
     parser.add_argument(
         "runs",
         nargs="+",
@@ -57,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also print how many documents find this difference with a probability of 80 %%",
     )
     parser.add_argument(
-        "--gate", metavar="margin=M", help="check that no run is worse than the first by M"
+        "--gate",
+        metavar="margin=M",
+        help="check that no run is worse than the first by more than M: the exit code is 0 if so, 1 "
+        "if one is, and 3 if the documents do not suffice to tell",
     )
     parser.add_argument(
         "--format",
