@@ -1,9 +1,12 @@
 """Speed of contamination scans: index, text, JSON lines, memory, and resuming after kill -9.
 
     python benchmarks/contamination.py generate DIR --gigabytes 2      # a corpus to scan
-    python benchmarks/contamination.py scan DIR [--data_dir MIRROR]    # rates, cores, memory
-    python benchmarks/contamination.py index --data_dir MIRROR         # all tasks of a mirror
+    python benchmarks/contamination.py scan DIR                        # rates, cores, memory
+    python benchmarks/contamination.py scan DIR --data_dir MIRROR      # the same, with all tasks
+    python benchmarks/contamination.py index --data_dir MIRROR         # the index of all tasks
     python benchmarks/contamination.py kill DIR                        # ten times kill -9
+
+Memory is the proportional set size (PSS) of all processes of a scan: shared pages count once.
 
 The corpus is generated from words with the frequencies of natural text, with punctuation, upper
 case and line breaks, and with some documents of the demo tasks in it.
@@ -18,11 +21,14 @@ import json
 import random
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -102,49 +108,119 @@ def generate(folder: Path, gigabytes: float) -> None:
     print(f"{folder}: {size / 1e9:.1f} GB of text, {done / 1e9:.2f} GB of JSON lines")
 
 
-def run(words: list[str], environment: dict[str, str] | None = None) -> dict[str, float]:
-    """Runs a scan; returns seconds, CPU seconds and the rate that it reports."""
+@dataclass
+class Memory:
+    """The most memory that the processes of a scan used, in MB."""
+
+    indexing: float = 0.0
+    """Of all processes together, before that."""
+    parent: float = 0.0
+    workers: list[float] = field(default_factory=list)
+    scanning: float = 0.0
+    """Of all processes together, while the corpus was read."""
+
+    def sample(self, process: int, scanning: bool) -> None:
+        """Measures the processes once."""
+        own, workers = pss(process), [pss(child) for child in children(process)]
+        total = own + sum(workers)
+        if not scanning:
+            self.indexing = max(self.indexing, total)
+        elif total > self.scanning:
+            self.parent, self.workers, self.scanning = own, workers, total
+
+
+def pss(process: int) -> float:
+    """Returns the proportional set size of a process in MB; 0 if it has ended."""
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0.0
+    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) * 1024 / 1e6 if found else 0.0
+
+
+def children(process: int) -> list[int]:
+    """Returns the processes that scan for a process."""
+    found = []
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
+
+
+@dataclass(frozen=True)
+class Took:
+    """What a scan took, and the numbers that it reports."""
+
+    seconds: float
+    cpu: float
+    scan: float
+    rate: float
+    index: float
+    """The size of the index in MB."""
+    memory: Memory
+
+
+def run(words: list[str], output: Path) -> Took:
+    """Runs a scan and returns what it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
-    done = subprocess.run(
-        [*COMMAND, *words], capture_output=True, text=True, check=False, env=environment
-    )
-    seconds = time.perf_counter() - started
+    memory, journal = Memory(), Path(f"{output}.partial") / "journal.jsonl"
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [*COMMAND, *words, "-o", str(output)], stdout=subprocess.DEVNULL, stderr=errors
+        )
+        while process.poll() is None:
+            memory.sample(process.pid, journal.exists() and journal.stat().st_size > 0)
+            time.sleep(0.25)
+        seconds = time.perf_counter() - started
+        errors.seek(0)
+        log = errors.read()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        sys.exit(done.stderr)
-    found = re.search(r"scanned in ([\d.]+) s \(([\d.]+) MB/s\)", done.stderr)
-    return {
-        "seconds": seconds,
-        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "scan": float(found[1]) if found else 0.0,
-        "rate": float(found[2]) if found else 0.0,
-        "memory": after.ru_maxrss / 1e3,
-    }
+    if process.returncode:
+        sys.exit(log)
+    found = re.search(r"scanned in ([\d.]+) s \(([\d.]+) MB/s\)", log)
+    size = re.search(r"the index takes ([\d.]+) MB", log)
+    return Took(
+        seconds,
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        float(found[1]) if found else 0.0,
+        float(found[2]) if found else 0.0,
+        float(size[1]) if size else 0.0,
+        memory,
+    )
 
 
-def scan(folder: Path, tasks: list[str], data_dir: str | None) -> None:
+def scan(folder: Path, names: list[str], tasks: list[str], data_dir: str | None) -> None:
     """Prints the rates of one and of two processes."""
     more = ["--data_dir", data_dir] if data_dir else []
+    if data_dir and not tasks:
+        loaded, _ = load_all(data_dir)
+        tasks = sorted(loaded)
+    chosen = ["--tasks", *(tasks or ["demo"])]
     with tempfile.TemporaryDirectory() as scratch:
-        for name in ("corpus.txt", "corpus.jsonl"):
+        for name in names:
             for workers in (1, 2):
-                output = str(Path(scratch) / f"{name}.{workers}")
-                words = [str(folder / name), "--tasks", *tasks, "-o", output, *more]
-                took = run([*words, "--workers", str(workers)])
+                output = Path(scratch) / f"{name}.{workers}"
+                took = run([str(folder / name), *chosen, *more, "--workers", str(workers)], output)
+                memory = took.memory
                 print(
                     f"{name}, {workers} process{'es' if workers > 1 else ''}: "
-                    f"{took['rate']:.1f} MB/s, {took['rate'] / workers:.1f} MB/s per process; "
-                    f"scan {took['scan']:.1f} s of {took['seconds']:.1f} s; "
-                    f"CPU {took['cpu']:.1f} s; largest process {took['memory']:.0f} MB",
+                    f"{took.rate:.1f} MB/s, {took.rate / workers:.1f} MB/s per process; "
+                    f"scan {took.scan:.1f} s of {took.seconds:.1f} s; CPU {took.cpu:.1f} s; "
+                    f"memory: index {took.index:.0f} MB; while scanning {memory.scanning:.0f} MB "
+                    f"(parent {memory.parent:.0f}, "
+                    f"others {', '.join(f'{value:.0f}' for value in memory.workers) or '-'}), "
+                    f"{memory.scanning - took.index:.0f} MB beyond the index; "
+                    f"before that up to {memory.indexing:.0f} MB",
                     flush=True,
                 )
 
 
-def index(data_dir: str) -> None:
-    """Prints how long the index of all tasks in a mirror takes."""
+def load_all(data_dir: str) -> tuple[dict[str, Any], list[str]]:
+    """Returns the tasks whose rows are in a mirror, and errors of those that cannot be loaded."""
     sys.path.insert(0, str(ROOT))
-    from lm_eval.contamination.scan import Search
     from lm_eval.data import mirror_at
     from lm_eval.errors import EvalError
     from lm_eval.tasks import TaskManager
@@ -155,41 +231,48 @@ def index(data_dir: str) -> None:
         text=True,
         check=True,
     )
-    names = [entry["name"] for entry in json.loads(listed.stdout)]
-    started = time.perf_counter()
-    tasks, failed = {}, []
+    tasks: dict[str, Any] = {}
+    failed = []
     with mirror_at(data_dir), contextlib.redirect_stdout(io.StringIO()):
         manager = TaskManager()
-        for name in names:
+        for name in (entry["name"] for entry in json.loads(listed.stdout)):
             try:
                 tasks.update(manager.load([name])["tasks"])
             except EvalError as error:
                 failed.append(f"{name}: {error}")
+    return tasks, failed
+
+
+def index(data_dir: str) -> None:
+    """Prints how long the index of all tasks in a mirror takes."""
+    started = time.perf_counter()
+    tasks, failed = load_all(data_dir)
     loaded = time.perf_counter()
-    search = Search.of(tasks, 13)
-    built = time.perf_counter()
-    size = sum(getattr(search.index, field).nbytes for field in ARRAYS)
+    from lm_eval.contamination.search import Search
+
+    count = len(tasks)
+    search = Search.of(lambda: tasks, 13)
     print(
-        f"{len(tasks)} tasks ({len(failed)} cannot be loaded), "
-        f"{len(search.layout.queries)} documents, {search.index.units} units: loaded in "
-        f"{loaded - started:.1f} s, indexed in {built - loaded:.1f} s; index {size / 1e6:.0f} MB"
+        f"{count} tasks ({len(failed)} cannot be loaded), {search.layout.documents} documents, "
+        f"{search.index.units} units: loaded in {loaded - started:.1f} s, indexed in "
+        f"{time.perf_counter() - loaded:.1f} s; index {search.index.nbytes / 1e6:.0f} MB"
     )
     for line in failed:
         print(f"  {line[:150]}")
 
 
-ARRAYS = ("text", "ends", "unit_word", "unit_length", "ngram_hashes", "ngram_units")
-ARRAYS += ("short_hashes", "short_units", "ngram_bitmap", "short_bitmap")
-
-
 def kill(folder: Path, times: int = 10) -> None:
     """Kills a scan ten times, and compares its findings with those of a scan without a break."""
+    sys.path.insert(0, str(ROOT))
+    from lm_eval.contamination.corpus import SHARD
+
     rng = random.Random(3)
+    corpus = folder / "corpus.txt"
     with tempfile.TemporaryDirectory() as scratch:
         whole, broken = Path(scratch) / "whole", Path(scratch) / "broken"
-        words = [str(folder / "corpus.txt"), "--tasks", "demo", "--workers", "2"]
-        took = run([*words, "-o", str(whole)])
-        finished, parts = 0, []
+        words = [str(corpus), "--tasks", "demo", "--workers", "2"]
+        took = run(words, whole)
+        finished, parts, again = 0, [], []
         journal = Path(f"{broken}.partial") / "journal.jsonl"
         for _ in range(times):
             process = subprocess.Popen(
@@ -198,15 +281,40 @@ def kill(folder: Path, times: int = 10) -> None:
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            time.sleep(1.5 + took["scan"] / times * rng.uniform(0.2, 1.4))
+            time.sleep(2.0 + took.scan / times * rng.uniform(0.2, 1.4))
+            process.send_signal(signal.SIGSTOP)
+            workers = children(process.pid)
+            again.append(sum(in_vain(worker, corpus.resolve(), SHARD) for worker in workers))
             process.kill()
             process.wait()
             lines = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
             parts.append(lines - finished)
             finished = lines
-        run([*words, "-o", str(broken)])
+        run(words, broken)
         same = whole.read_bytes() == broken.read_bytes()
-        print(f"killed {times} times; shards finished in each part: {parts}; identical: {same}")
+    print(
+        f"killed {times} times; shards of {SHARD >> 20} MiB finished in each part: {parts}; read "
+        f"again after each kill, in MiB: {[round(size / (1 << 20), 1) for size in again]}, "
+        f"{sum(again) / (1 << 20):.1f} of {corpus.stat().st_size / (1 << 20):.0f} in all; "
+        f"identical: {same}"
+    )
+
+
+def in_vain(process: int, corpus: Path, shard: int) -> int:
+    """Returns how many bytes of its present shard a process has read.
+
+    Counts a whole shard if the process has none open: it may have finished one that is not in the
+    journal yet.
+    """
+    folder = Path(f"/proc/{process}")
+    for file in (folder / "fd").iterdir():
+        with contextlib.suppress(OSError):
+            if file.readlink() == corpus:
+                text = (folder / "fdinfo" / file.name).read_text()
+                # Less than one read into a range: the end of the one before is still searched.
+                read = int(text.split()[1]) % shard
+                return read if read >= 1 << 20 else shard
+    return shard
 
 
 def main() -> None:
@@ -216,14 +324,17 @@ def main() -> None:
     for name in ("generate", "scan", "kill"):
         commands.add_parser(name).add_argument("folder", type=Path)
     commands.choices["generate"].add_argument("--gigabytes", type=float, default=2.0)
-    commands.choices["scan"].add_argument("--tasks", nargs="+", default=["demo"])
+    commands.choices["scan"].add_argument("--tasks", nargs="+", default=[])
+    commands.choices["scan"].add_argument(
+        "--files", nargs="+", default=["corpus.txt", "corpus.jsonl"]
+    )
     commands.choices["scan"].add_argument("--data_dir")
     commands.add_parser("index").add_argument("--data_dir", required=True)
     arguments = parser.parse_args()
     if arguments.action == "generate":
         generate(arguments.folder, arguments.gigabytes)
     elif arguments.action == "scan":
-        scan(arguments.folder, arguments.tasks, arguments.data_dir)
+        scan(arguments.folder, arguments.files, arguments.tasks, arguments.data_dir)
     elif arguments.action == "index":
         index(arguments.data_dir)
     else:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-
-from lm_eval.cli import main
+from lm_eval._cli.harness import HarnessCLI
 
 
 def cli_evaluate() -> None:
     """Runs the command line, and exits with its exit code if that is not 0.
 
-    Scripts that register custom models or tasks call it afterwards.
+    Scripts that register custom models or tasks, or replace methods of `HarnessCLI` and `Run`, call
+    it afterwards.
     """
-    if code := main():
-        sys.exit(code)
+    cli = HarnessCLI()
+    cli.execute(cli.parse_args())
 
 
 if __name__ == "__main__":

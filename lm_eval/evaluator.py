@@ -455,6 +455,7 @@ def evaluate(
     confidence: float | None = None,
     cluster: str | None = None,
     max_failed: float | None = DEFAULT_MAX_FAILED,
+    decontaminate: str | None = None,
 ) -> EvalResults | None:
     """Evaluates a model on loaded tasks and returns the results.
 
@@ -481,9 +482,12 @@ def evaluate(
         confidence=confidence,
         cluster=cluster,
         max_failed=max_failed,
+        decontaminate=decontaminate,
     )
     tasks, groups = flatten(task_dict)
-    return evaluate_tasks(run, lm, tasks, groups)
+    findings = None if decontaminate is None else read_findings(decontaminate)
+    decontamination = contaminated_documents(decontaminate, findings, tasks)
+    return evaluate_tasks(run, lm, tasks, groups, decontamination=decontamination)
 
 
 def flatten(task_dict: Mapping[Any, Any]) -> tuple[dict[str, Task], dict[str, Group]]:

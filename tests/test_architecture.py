@@ -93,6 +93,7 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
     | {"runs", "scaffold", "contamination.findings", "contamination", "comparison"},
+    "_cli": FOUNDATION | {"config", "cli"},
 }
 
 #: The modules of `contamination` that read and write findings. Other packages may use them.

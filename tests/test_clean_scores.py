@@ -21,6 +21,7 @@ import pytest
 import lm_eval
 from lm_eval.api.registry import aggregation_registry
 from lm_eval.cli import main
+from lm_eval.loggers.tracker_formats import flatten_rows, sample_table, score_table
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.results.json_schema import results_schema
 from lm_eval.results.reader import latest_results, read_results, read_samples
@@ -320,6 +321,29 @@ def test_a_score_that_the_clean_documents_do_not_have_is_left_out(
     assert "exact_match,none" not in got["decontaminated"]["numbers"]
     assert "of the clean documents cannot be computed and is left out" in caplog.text
     assert "no score" in make_tables(got)
+
+
+def test_loaded_tasks_get_clean_scores(folder: Folder) -> None:
+    loaded = numbers(folder).load(["numbers"])
+    findings = plant(folder.path / "f.jsonl", {"numbers": [0, 1, 2]}, folder.path)
+    got: Any = lm_eval.evaluate(right_on(0, 1, 2, 3), loaded, decontaminate=str(findings))
+    row = got["decontaminated"]["numbers"]
+    assert (row["sample_len"], row["dropped"], row["exact_match,none"]) == (9, 3, 1 / 9)
+
+
+def test_trackers_get_clean_scores_and_flags_of_samples(folder: Folder) -> None:
+    numbers(folder)
+    got = evaluate(folder, [0, 1, 2], right_on(0, 1, 2, 3))
+    logged = flatten_rows(got)
+    assert logged["numbers/exact_match"] == pytest.approx(4 / 12)
+    assert logged["numbers/clean/exact_match"] == pytest.approx(1 / 9)
+    assert (logged["numbers/clean/sample_len"], logged["numbers/clean/dropped"]) == (9, 3)
+    assert logged["numbers/clean_minus_contaminated/exact_match"] == pytest.approx(1 / 9 - 1)
+    [row] = score_table(got, "decontaminated")
+    assert (row[0], row[4], float(row[5])) == ("numbers", "exact_match", pytest.approx(1 / 9))
+    columns = sample_table(got["samples"]["numbers"], got["configs"]["numbers"])
+    assert columns["contaminated"] == [number < 3 for number in range(12)]
+    assert columns["contamination_overlap"][3:] == [0.0] * 9
 
 
 def test_a_prompt_format_has_the_documents_of_its_task(tmp_path: Path) -> None:

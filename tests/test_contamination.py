@@ -17,7 +17,8 @@ from lm_eval.contamination import hashing, index, matcher
 from lm_eval.contamination.finding_types import DocumentFinding
 from lm_eval.contamination.index import MIN_WORDS, Query, build_index
 from lm_eval.contamination.matcher import Matcher, Piece
-from lm_eval.contamination.report import FoundIn, Report
+from lm_eval.contamination.places import Places
+from lm_eval.contamination.report import Origin, Report
 from lm_eval.contamination.words import normalize, split, to_utf8, valid_utf8, word_bounds
 
 TABLE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase, string.punctuation)
@@ -58,7 +59,9 @@ def scan(
     searching = Matcher(built)
     for _ in searching.feed(pieces):
         pass
-    report = Report(built, layout, [FoundIn("corpus.txt", searching.hits)])
+    places = Places(built.units)
+    places.add(0, searching.hits)
+    report = Report(built, layout, places, lambda shard: Origin("corpus.txt"))
     return {doc.doc_id: doc for doc in report.documents(0.0, lambda task, doc_id: str(doc_id))}
 
 

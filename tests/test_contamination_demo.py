@@ -12,9 +12,11 @@ import pytest
 
 from lm_eval.contamination.queries import texts_of
 from lm_eval.contamination.scan import ScanOptions, scan
+from lm_eval.contamination.search import TaskSelection
 from lm_eval.tasks import TaskManager
 from tools.demo import overlap, world
 
+DEMO = TaskSelection(("demo",))
 TABLE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase, string.punctuation)
 
 
@@ -39,7 +41,9 @@ def test_the_training_text_of_the_demo_model_is_clean(
 ) -> None:
     write(tmp_path / "train.jsonl", training_text)
     tasks = TaskManager().load(["demo"])["tasks"]
-    found = scan(tasks, [str(tmp_path / "train.jsonl")], tmp_path / "f", ScanOptions())
+    found = scan(
+        TaskSelection(("demo",)), [str(tmp_path / "train.jsonl")], tmp_path / "f", ScanOptions()
+    )
     assert found.documents == {name: {} for name in tasks}
     assert found.header.corpus.files[0].records == len(training_text)
 
@@ -63,7 +67,9 @@ def test_exactly_the_documents_that_were_planted_are_found(
     for key in planted:
         corpus[draw.randrange(len(corpus))] += f"\n\n{texts[key].upper()}"
     write(tmp_path / "train.jsonl", corpus)
-    found = scan(tasks, [str(tmp_path / "train.jsonl")], tmp_path / "f", ScanOptions())
+    found = scan(
+        TaskSelection(("demo",)), [str(tmp_path / "train.jsonl")], tmp_path / "f", ScanOptions()
+    )
     contaminated = [(name, number) for name in tasks for number in found.contaminated(name)]
     assert sorted(contaminated) == sorted(planted)
     assert all(found.documents[n][i].with_answer.overlap == 1 for n, i in planted)

@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -25,10 +27,13 @@ from lm_eval.contamination import corpus, readers, streams, workers
 from lm_eval.contamination import scan as scanning
 from lm_eval.contamination.corpus import find_files, shards_of
 from lm_eval.contamination.findings import Findings, merge_findings, read_findings
+from lm_eval.contamination.matcher import Hits
+from lm_eval.contamination.places import Places
 from lm_eval.contamination.queries import queries_of
 from lm_eval.contamination.scan import ScanOptions, scan
+from lm_eval.contamination.search import TaskSelection
 from lm_eval.contamination.self_overlap import self_overlap
-from lm_eval.errors import ConfigError, DataError, OutputError
+from lm_eval.errors import ConfigError, DataError, EvalError, OutputError
 from lm_eval.results.samples import document_hash
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
@@ -96,7 +101,9 @@ def tasks(folder: Folder) -> dict[str, Any]:
 def run(folder: Folder, *given: str, fresh: bool = True, **options: Any) -> Findings:
     names = [str(folder.path / name) if name != "-" else name for name in given]
     output = folder.path / "findings.jsonl"
-    return scan(tasks(folder), names, output, ScanOptions(**options), fresh)
+    return scan(
+        TaskSelection(("quiz",), (str(folder.path),)), names, output, ScanOptions(**options), fresh
+    )
 
 
 def found(findings: Findings) -> dict[int, tuple[str, int]]:
@@ -300,6 +307,41 @@ def test_kill_9_loses_one_shard_at_most(quiz: Folder) -> None:
     assert (quiz.path / "killed").read_bytes() == (quiz.path / "whole").read_bytes()
 
 
+def test_an_index_from_another_process_gives_the_same_findings(
+    quiz: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiz.rows("c.jsonl", [{"text": text} for text in [*RECORDS, *QUESTIONS]])
+    written = []
+    for smallest in (1 << 30, 1):
+        monkeypatch.setattr(scanning, "_PER_WORKER", smallest)
+        run(quiz, "c.jsonl", workers=1)
+        written.append((quiz.path / "findings.jsonl").read_bytes())
+    assert written[0] == written[1]
+    quiz.write("test.jsonl", "{")
+    with pytest.raises(EvalError, match=r"test\.jsonl"):
+        run(quiz, "c.jsonl")
+    assert not (quiz.path / "findings.jsonl.partial").exists()
+
+
+def test_the_first_place_of_a_unit_counts_in_whatever_order_shards_are_added() -> None:
+    shards = [
+        Hits([4, 2], [0, 0], [7, 8], [(0, 5, "zero")]),
+        Hits([2, 1, 0], [3, 3, 6], [1, 2, 9], [(0, 0, "one"), (2, 9, "two")]),
+        Hits([0, 3], [0, 1], [0, 0], [(0, 1, "three"), (1, 2, "four")]),
+    ]
+    for order in permutations(range(3)):
+        places = Places(6)
+        for number in order:
+            places.add(number, shards[number])
+        assert places.found(np.arange(6)).tolist() == [True] * 5 + [False]
+        assert [places.place(unit) for unit in range(5)] == [
+            *((1, 6, 9), (1, 3, 2), (0, 0, 8), (2, 1, 0), (0, 0, 7))
+        ]
+        assert [places.passage(unit)[1] for unit in range(5)] == [
+            *("two", "one", "zero", "four", "zero")
+        ]
+
+
 def test_the_findings_of_parts_of_a_corpus_merge_to_those_of_the_whole(quiz: Folder) -> None:
     words = QUESTIONS[0].split()
     quiz.write("c/a.txt", " ".join(words[:14]))
@@ -328,6 +370,65 @@ def test_the_standard_input_is_scanned(quiz: Folder) -> None:
 
 
 # -- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_findings_never_replace_a_file_of_the_corpus(fresh: bool, quiz: Folder) -> None:
+    quiz.write("findings.jsonl", "precious")
+    with pytest.raises(ConfigError, match="both a file of the corpus and the file for"):
+        run(quiz, "findings.jsonl", fresh=fresh)
+    assert (quiz.path / "findings.jsonl").read_text() == "precious"
+
+
+def test_the_files_of_the_scan_itself_are_not_scanned(quiz: Folder) -> None:
+    quiz.write("c/a.txt", "nothing")
+    quiz.write("c/f.partial/journal.jsonl", "")
+    quiz.write("c/f", "old findings")
+    for corpus_name in ("c", "c/**/*"):
+        findings = scan(
+            TaskSelection(("quiz",), (str(quiz.path),)),
+            [str(quiz.path / corpus_name)],
+            quiz.path / "c" / "f",
+            ScanOptions(format="text"),
+            fresh=True,
+        )
+        assert [Path(file.name).name for file in findings.header.corpus.files] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("c", "is a folder"),
+        ("no/such/f", "there is no folder"),
+        ("taken", "taken.partial is a file"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_an_error_before_the_tasks_are_loaded(
+    output: str, message: str, quiz: Folder, command: Command
+) -> None:
+    quiz.write("c/a.txt", "nothing")
+    quiz.write("taken.partial", "")
+    words = ("scan", quiz.path / "c", "--tasks", "gone", "-o", quiz.path / output)
+    done = command(*words)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+
+
+def test_a_scan_that_did_not_begin_leaves_nothing_behind(quiz: Folder, command: Command) -> None:
+    quiz.write("a.txt", "nothing")
+    words = ("scan", quiz.path / "a.txt", "-o", quiz.path / "f", "--tasks")
+    assert "there is no task" in command(*words, "gone").stderr
+    assert "no task is named" in command(*words, ",").stderr
+    assert not list(quiz.path.glob("f*"))
+
+
+def test_names_that_are_no_files_are_errors(quiz: Folder) -> None:
+    (quiz.path / "link.txt").symlink_to("nowhere")
+    with pytest.raises(DataError, match="a link to a file that does not exist"):
+        run(quiz, "link.txt")
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        run(quiz, "x" * 5000)
+    with pytest.raises(ConfigError, match="is empty"):
+        find_files([""])
 
 
 def _noise_lines(count: int) -> bytes:

@@ -144,6 +144,9 @@ def test_findings_of_other_tasks_in_another_corpus_are_not_merged() -> None:
         (lambda lines: [lines[0].replace('"format": 1', '"format": 2')], ":1: .*format 2"),
         (lambda lines: [lines[0].replace('"tasks"', '"task"')], ":1: .*'tasks' is missing"),
         (lambda lines: [lines[0], lines[1][:-9]], ":2: this line of the findings"),
+        (lambda lines: ["[" * 100_000], ":1: this line of the findings cannot be read"),
+        (lambda lines: [lines[0].replace('"ngram": 13', '"ngram": Infinity')], ":1: .*infinity"),
+        (lambda lines: [lines[0].replace('"documents": 10', '"documents": "x"')], "documents is"),
         (lambda lines: [*lines, lines[1]], ":3: document 1 of 'colors' is in the file twice"),
         (lambda lines: [lines[0], lines[1].replace("colors", "shapes")], ":2: .*no task 'shapes'"),
         (

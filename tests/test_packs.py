@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import json
 import os
@@ -16,7 +17,7 @@ import pytest
 
 from lm_eval import simple_evaluate
 from lm_eval.errors import ConfigError, EvalError, UnknownNameError
-from lm_eval.tasks import TaskManager, pack_sources, packs
+from lm_eval.tasks import TaskManager, pack_imports, pack_sources, packs
 from tests.conftest import Command, Folder
 
 
@@ -395,6 +396,53 @@ def test_code_of_a_pack_does_not_take_the_place_of_ours(
     packs.add(str(published))
     done = lm_eval_command("run", "--model", "dummy", "--tasks", "colours")
     assert done.returncode == 0, done.stderr
+
+
+IMPORTS = """
+import lm_eval.tasks.colours.utils as own
+from lm_eval.tasks.hellaswag.utils import preprocess
+from lm_eval.tasks.hellaswag.more import WORD
+import lm_eval.tasks.check
+print(own.text({"thing": "sky"}), WORD, preprocess.__module__, hasattr(lm_eval.tasks, "nothing"))
+from lm_eval.tasks import TaskManager
+print(TaskManager().load("colours")["tasks"]["colours"].config.doc_to_text({"thing": "sea"}))
+import lm_eval.tasks.nothing
+"""
+
+
+def test_code_of_a_pack_can_be_imported_before_any_task_is_built(
+    published: Path, tmp_path: Path
+) -> None:
+    project = Folder(published / "lm_eval" / "tasks")
+    project.write("check.py", "raise SystemExit\n")
+    project.write("hellaswag/utils.py", "raise SystemExit\n")
+    project.write("hellaswag/more.py", "WORD = 'more'\n")
+    pack = packs.add(str(published))
+    run = (sys.executable, "-c", IMPORTS)
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["sky more lm_eval.tasks.hellaswag.utils False", "sea"]
+    assert "code from the pack theirs" in done.stderr
+    assert "ModuleNotFoundError: No module named 'lm_eval.tasks.nothing'" in done.stderr
+
+    (tmp_path / "witness").unlink()
+    with (pack.tasks / "colours" / "utils.py").open("a") as file:
+        file.write("\n")
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert "utils.py: was changed after the pack 'theirs' was added" in done.stderr
+    assert not (tmp_path / "witness").exists()
+
+
+def test_importing_the_tasks_reads_no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise AssertionError("packs were read")
+
+    monkeypatch.setattr(packs, "installed", fail)
+    pack_imports.install()  # as `lm_eval.tasks` does when it is imported
+    importlib.import_module("lm_eval.tasks.hellaswag.utils")
+    finders = [one for one in sys.meta_path if type(one).__name__ == "_PackFinder"]
+    assert len(finders) == 1
+    with pytest.raises(AssertionError, match="packs were read"):
+        importlib.import_module("lm_eval.tasks.nothing")
 
 
 # -- accidents --------------------------------------------------------------------------------

@@ -22,6 +22,17 @@ NAMES = {
         "check_model",
     ],
     "lm_eval.__main__": ["cli_evaluate"],
+    "lm_eval._cli": ["HarnessCLI"],
+    "lm_eval._cli.harness": ["HarnessCLI", "List", "Run", "Validate"],
+    "lm_eval._cli.run": ["Run"],
+    "lm_eval._cli.ls": ["List"],
+    "lm_eval._cli.validate": ["Validate"],
+    "lm_eval._cli.subcommand": ["SubCommand"],
+    "lm_eval._cli.utils": [
+        "handle_cli_value_string",
+        "key_val_to_dict",
+        "request_caching_arg_to_dict",
+    ],
     "lm_eval.api.model": ["LM", "TemplateLM", "CacheHook", "CachingLM", "T"],
     "lm_eval.api.instance": ["Instance", "OutputType"],
     "lm_eval.api.task": [
@@ -142,6 +153,14 @@ NAMES = {
     "lm_eval.models.gguf": ["GGUFLM"],
     "lm_eval.models.hf_steered": ["SteeredModel", "steer"],
     "lm_eval.models.hf_vlms": ["DEFAULT_IMAGE_PLACEHOLDER", "HFMultimodalLM"],
+    "lm_eval.models.huggingface": [
+        "Collator",
+        "handle_stop_sequences",
+        "has_bos_prefix",
+        "normalize_gen_kwargs",
+        "postprocess_generated_text",
+        "resolve_max_length",
+    ],
     "lm_eval.models.litellm_llms": ["LiteLLMChatCompletion"],
     "lm_eval.models.mamba_lm": ["MambaLMWrapper"],
     "lm_eval.models.openai_completions": [
@@ -159,6 +178,7 @@ NAMES = {
     "lm_eval.models.dummy": ["DummyLM"],
     "lm_eval.models.demo": ["DemoLM"],
     "lm_eval.models.utils": [
+        "retry_on_specific_exceptions",
         "Collator",
         "Grouper",
         "Reorderer",

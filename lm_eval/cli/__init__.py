@@ -12,9 +12,9 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lm_eval._version import __version__
 from lm_eval.cli import (
@@ -77,20 +77,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     success), 2 after an error, and 130 after an interrupt. With `--debug`, an error is raised
     instead. `SystemExit` is raised for invalid options (with code 2), `--help` and `--version`.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
-        words.insert(0, "run")
+    words = with_command(sys.argv[1:] if argv is None else argv)
     parser = _parser(words[0] if words else None)
     arguments = parser.parse_args(words)
     if arguments.command is None:
         parser.print_help()
         return 0
+    return run_command(COMMANDS[arguments.command].execute, arguments)
+
+
+def with_command(words: Sequence[str]) -> list[str]:
+    """Returns the words of a command line; `run` is added if the first one is an option."""
+    if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
+        return ["run", *words]
+    return list(words)
+
+
+def run_command(execute: Callable[[argparse.Namespace], Any], arguments: argparse.Namespace) -> int:
+    """Calls `execute` with the arguments of a command line and returns the exit code; see `main`.
+
+    Prints errors on one line. An `execute` that returns nothing has succeeded.
+    """
+    debug = getattr(arguments, "debug", False)
     setup_logging(getattr(arguments, "verbosity", None))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show ↑ shows ? instead
     try:
         with _progress_bars_only_on_terminals():
-            code: int = COMMANDS[arguments.command].execute(arguments)
+            code: int = execute(arguments) or 0
         if sys.stdout is not None:  # None if the descriptor was closed (`>&-`)
             sys.stdout.flush()
         return code
@@ -101,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(" ".join(["lm-eval: interrupted.", *map(str, stop.args)]), file=sys.stderr)
         return 130
     except SystemExit as stop:  # a command returns its exit code; only third-party code exits
-        if arguments.debug:
+        if debug:
             raise
         print(
             f"lm-eval: error: code that was run by the command ended the program (SystemExit: "
@@ -110,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     except Exception as error:
-        if arguments.debug:
+        if debug:
             raise
         print(f"lm-eval: error: {_message(error)}", file=sys.stderr)
         return 2
@@ -133,15 +147,18 @@ def _progress_bars_only_on_terminals() -> Iterator[None]:
         os.environ.pop(name, None)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """An argument parser that prints errors on one line and suggests similar names."""
 
-    subparser: _Parser | None = None
-    """The parser of the subcommand that was given."""
+    _subparser: Parser | None = None
+
+    def explain_by(self, subparser: Parser | None) -> None:
+        """Lets error messages refer to the options of a subcommand, the one that was given."""
+        self._subparser = subparser
 
     def error(self, message: str) -> NoReturn:
         """Ends the program with exit code 2; prints `message`, and a hint if there is one."""
-        parser = self if self.subparser is None else self.subparser
+        parser = self._subparser or self
         if hint := parser._hint(message):
             message = f"{message}.{hint}"
         self.exit(2, f"lm-eval: error: {message} (`{parser.prog} --help` lists the options)\n")
@@ -159,40 +176,51 @@ class _Parser(argparse.ArgumentParser):
         return ""
 
 
-def _parser(command: str | None) -> _Parser:
+def _parser(command: str | None) -> Parser:
     """Returns the argument parser.
 
     To save time, only the subcommand named `command` gets its options; none does if it is None.
     """
-    parser = _Parser(
+    parser, commands = new_parser()
+    for name, module in COMMANDS.items():
+        if name != "list":
+            sub = add_command(commands, name)
+            if command == name or (command, name) == ("list", "ls"):
+                parser.explain_by(sub)
+                module.add_arguments(sub)
+                add_debug(sub)
+    return parser
+
+
+def new_parser() -> tuple[Parser, argparse._SubParsersAction[Parser]]:
+    """Returns an argument parser without commands, and the action that commands are added to."""
+    parser = Parser(
         prog="lm-eval",
         description="Evaluate any language model on any benchmark, reproducibly.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"lm-eval {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, module in COMMANDS.items():
-        if name == "list":
-            continue
-        aliases = ["list"] if name == "ls" else []
-        sub = commands.add_parser(
-            name,
-            aliases=aliases,
-            help=module.HELP,
-            description=module.HELP,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if command in (name, *aliases):
-            parser.subparser = sub
-            module.add_arguments(sub)
-            sub.add_argument(
-                "--debug",
-                action="store_true",
-                default=False,
-                help="print the traceback of an error",
-            )
-    return parser
+    return parser, parser.add_subparsers(dest="command", metavar="COMMAND")
+
+
+def add_command(commands: argparse._SubParsersAction[Parser], name: str) -> Parser:
+    """Adds the parser of a command of `COMMANDS`, without options, and returns it."""
+    text = COMMANDS[name].HELP
+    return commands.add_parser(
+        name,
+        aliases=["list"] if name == "ls" else [],
+        help=text,
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_debug(parser: Parser) -> None:
+    """Adds the option that all commands have, after a command's own options."""
+    parser.add_argument(
+        "--debug", action="store_true", default=False, help="print the traceback of an error"
+    )
 
 
 def _message(error: Exception) -> str:

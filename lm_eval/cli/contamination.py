@@ -14,6 +14,7 @@ from lm_eval.cli.options import add_data_dir, add_include_path, include_paths
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
     from lm_eval.contamination.findings import DocumentFinding
+    from lm_eval.contamination.search import TaskSelection
 
 HELP = "find test documents in training corpora, or in other benchmarks"
 #: The width of pages that are not printed to a terminal.
@@ -132,9 +133,8 @@ def _scan(arguments: argparse.Namespace) -> int:
         format=arguments.format,
         workers=arguments.workers,
     )
-    options.check()
-    tasks = _load(arguments.tasks, arguments)
     output = Path(arguments.output).expanduser()
+    tasks = _selection(arguments.tasks, arguments)
     findings = scan(tasks, arguments.corpus, output, options, arguments.fresh)
     print(summary(findings), end="")
     broken = broken_lines(findings)
@@ -240,10 +240,15 @@ def _self(arguments: argparse.Namespace) -> int:
 
 def _load(names: list[str], arguments: argparse.Namespace) -> dict[str, Task]:
     """Returns the tasks that names, separated by blanks or commas, select."""
-    from lm_eval.data import mirror_at
-    from lm_eval.tasks import TaskManager
+    return _selection(names, arguments).load()
 
-    manager = TaskManager(include_path=include_paths(arguments.include_path))
-    with mirror_at(arguments.data_dir):
-        wanted = [name for text in names for name in text.split(",") if name]
-        return dict(manager.load(wanted)["tasks"])
+
+def _selection(names: list[str], arguments: argparse.Namespace) -> TaskSelection:
+    from lm_eval.contamination.search import TaskSelection
+    from lm_eval.errors import ConfigError
+
+    wanted = tuple(name for text in names for name in text.split(",") if name)
+    if not wanted:
+        raise ConfigError("no task is named. Pass --tasks NAME; `lm-eval ls tasks` lists them.")
+    folders = tuple(map(str, include_paths(arguments.include_path) or ()))
+    return TaskSelection(wanted, folders, arguments.data_dir)

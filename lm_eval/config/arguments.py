@@ -117,6 +117,15 @@ def parse_arguments(text: str | dict[str, Any] | None) -> dict[str, Any]:
     return arguments
 
 
+def merge_arguments(value: Any) -> dict[str, Any]:
+    """Returns arguments, or a list of such as one option gets several, as a new dictionary.
+
+    If a key occurs twice, the last value is used. Raises `ConfigError` like `parse_arguments`.
+    """
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return {key: one for part in parts for key, one in parse_arguments(part).items()}
+
+
 def _shown(text: str) -> str:
     """Returns arguments for an error message; not the text itself if it may contain a key."""
     return "the text (not shown: it may contain a key)" if _SECRET.search(text) else repr(text)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lm_eval.config.arguments import parse_arguments
+from lm_eval.config.arguments import merge_arguments
+from lm_eval.config.callables import name_of
 from lm_eval.config.generation import find_misspelled
 from lm_eval.config.yaml_file import load_yaml_file
 from lm_eval.defaults import (
@@ -257,9 +258,7 @@ class RunConfig:
         try:
             if value is not None and not isinstance(value, (str, dict, list, tuple)):
                 raise ConfigError(f"expected key=value pairs or a mapping, not {value!r}.")
-            if isinstance(value, (list, tuple)):
-                return {k: v for part in value for k, v in parse_arguments(part).items()}
-            return dict(parse_arguments(value))
+            return merge_arguments(value)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
 
@@ -490,7 +489,7 @@ def _recorded_task(spec: Any) -> Any:
 
 
 def _with_function_names(value: Any) -> Any:
-    """Returns a copy of a task's configuration with each function replaced by `module.name`.
+    """Returns a copy of a task's configuration with each function replaced by its `name_of`.
 
     Tuples become lists. The `repr` of a function contains its memory address, which differs in
     every process.
@@ -500,7 +499,7 @@ def _with_function_names(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_with_function_names(one) for one in value]
     if callable(value):
-        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+        return name_of(value)
     return value
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any
 
+from lm_eval.config.callables import describe_callable
+
 
 def serialize_function(function: Callable[..., Any] | str, keep_callable: bool = False) -> Any:
-    """Returns a function's source code, or `str(function)` if the source is not available.
+    """Returns a function's source code, or a description of another callable.
 
-    A string, and with `keep_callable` any function, is returned unchanged.
+    The text is the same in every process; see `describe_callable`. A string, and with
+    `keep_callable` any function, is returned unchanged.
     """
     if keep_callable or isinstance(function, str):
         return function
-    try:
-        return inspect.getsource(function)
-    except (TypeError, OSError):
-        return str(function)
+    return describe_callable(function)
 
 
 def serialize(value: Any, keep_callable: bool = False) -> Any:

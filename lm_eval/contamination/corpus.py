@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lm_eval.errors import ConfigError, DataError, suggestion
 
-#: Bytes of an uncompressed file that are one shard.
-SHARD = 64 << 20
+#: Bytes of an uncompressed file that are one shard. A process that is killed has read at most this
+#: much in vain. Findings depend on it, so it does not depend on the number of processes.
+SHARD = 8 << 20
 #: The format of a file, by the end of its name.
 SUFFIXES = {
     ".txt": "text",
@@ -43,7 +45,7 @@ class CorpusPath:
     """The time of the last change, in nanoseconds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Shard:
     """The unit of work, and of resuming: a file, or a range of a large uncompressed file."""
 
@@ -64,7 +66,9 @@ class Shard:
         return (self.path.size if self.end is None else self.end) - self.begin
 
 
-def find_files(given: Sequence[str], format: str | None = None) -> list[CorpusPath]:
+def find_files(
+    given: Sequence[str], format: str | None = None, own: Sequence[Path] = ()
+) -> list[CorpusPath]:
     """Returns the files of a corpus, sorted by name; each file once.
 
     Args:
@@ -72,14 +76,21 @@ def find_files(given: Sequence[str], format: str | None = None) -> list[CorpusPa
             patterns such as `data/*.jsonl.gz` (`**` stands for any number of folders), and `-` for
             the standard input.
         format: the format of all files, one of `FORMATS`; None to decide by their names.
+        own: files and folders that the scan itself writes. They are left out of folders and
+            patterns.
 
     Raises `DataError` if a file does not exist, a pattern or folder has no files, or the format of
-    a file is not known.
+    a file is not known, and `ConfigError` if a name is one of `own`.
     """
     found: dict[str, CorpusPath] = {}
     for name in given:
-        for path in _expand(name, format):
-            found.setdefault(path.name, path)
+        try:
+            for path in _expand(name, format, own):
+                found.setdefault(path.name, path)
+        except OSError as error:
+            raise DataError(
+                f"the corpus {name} cannot be read: {error.strerror or error}."
+            ) from error
     if STANDARD_INPUT in found and len(found) > 1:
         raise ConfigError(
             "the standard input (`-`) cannot be scanned together with files. Scan it alone, and "
@@ -88,7 +99,7 @@ def find_files(given: Sequence[str], format: str | None = None) -> list[CorpusPa
     return [found[name] for name in sorted(found)]
 
 
-def _expand(name: str, format: str | None) -> Iterator[CorpusPath]:
+def _expand(name: str, format: str | None, own: Sequence[Path]) -> Iterator[CorpusPath]:
     if name == STANDARD_INPUT:
         if format not in (None, "text", "jsonl"):
             raise ConfigError(
@@ -96,11 +107,11 @@ def _expand(name: str, format: str | None) -> Iterator[CorpusPath]:
             )
         yield CorpusPath(name, format or "text")
         return
+    if not name:
+        raise ConfigError('a name of the corpus is empty (""). Pass `.` for the present folder.')
     path = Path(name).expanduser()
     if path.is_dir():
-        files = sorted(
-            file for file in path.rglob("*") if file.is_file() and not _hidden(file, path)
-        )
+        files = [file for file in _files_in(path) if not _is_own(file, own)]
         known = [file for file in files if format is not None or _kind_of(file.name) is not None]
         if not known:
             raise DataError(
@@ -110,16 +121,49 @@ def _expand(name: str, format: str | None) -> Iterator[CorpusPath]:
             )
     elif path.exists():
         known = [path]
+        if any(path.samefile(mine) for mine in own if mine.exists()):
+            raise ConfigError(
+                f"{name} is both a file of the corpus and the file for the findings, which would "
+                "replace it. Give another --output."
+            )
     elif glob.has_magic(name):
         known = [Path(file) for file in glob.glob(str(path), recursive=True)]  # noqa: PTH207 - absolute
-        known = [file for file in known if file.is_file()]
+        known = [file for file in known if file.is_file() and not _is_own(file, own)]
         if not known:
             raise DataError(f"no file matches the pattern {name}.")
+    elif path.is_symlink():
+        raise DataError(f"the corpus file {name} is a link to a file that does not exist.")
     else:
         names = [str(other) for other in path.parent.glob("*")] if path.parent.is_dir() else []
         raise DataError(f"the corpus file {name} does not exist.{suggestion(str(path), names)}")
     for file in known:
         yield _described(file, format)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Returns the files in a folder and its subfolders, sorted, without hidden ones.
+
+    Raises `OSError` if a folder cannot be read: its files would be missing in the result.
+    """
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    found = [
+        Path(where, name)
+        for where, _, names in os.walk(folder, onerror=stop)
+        for name in names
+        if not _hidden(Path(where, name), folder)
+    ]
+    return sorted(file for file in found if file.is_file())
+
+
+def _is_own(file: Path, own: Sequence[Path]) -> bool:
+    """Returns whether a file is one of `own`, or in one of these folders."""
+    if not any(mine.name in file.parts for mine in own):
+        return False
+    place = file.resolve()
+    return any(mine.resolve() in (place, *place.parents) for mine in own)
 
 
 def _hidden(file: Path, folder: Path) -> bool:

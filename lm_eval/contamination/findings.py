@@ -129,7 +129,7 @@ def _header(path: str | Path, line: bytes) -> Header:
             },
             lm_eval_version=str(values["lm_eval_version"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _damaged(where, error) from error
 
 
@@ -147,7 +147,7 @@ def _document(where: str, line: bytes) -> DocumentFinding:
             runs=tuple((int(first), int(count)) for first, count in values["runs"]),
             matches=tuple(Match(**_known(Match, match)) for match in values["matches"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _damaged(where, error) from error
 
 
@@ -159,7 +159,7 @@ def _object(where: str, line: bytes) -> dict[str, Any]:
     """Returns the JSON object in a line; raises `DataError` if it is something else."""
     try:
         values = json.loads(line)
-    except ValueError as error:  # includes UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # includes UnicodeDecodeError
         raise _damaged(where, error) from error
     if not isinstance(values, dict):
         raise _damaged(where, TypeError("not a JSON object"))
@@ -175,9 +175,16 @@ def _damaged(where: str, error: Exception) -> DataError:
 
 
 def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values that are fields of the dataclass `kind`; later versions may add others."""
-    names = {each.name for each in fields(kind)}
-    return {name: value for name, value in values.items() if name in names}
+    """Returns the values that are fields of the dataclass `kind`; later versions may add others.
+
+    Raises `TypeError` if the value of a field for text or a number is something else.
+    """
+    expected = {each.name: str(each.type) for each in fields(kind)}
+    for name, value in values.items():
+        wanted = {"str": str, "int": int}.get(expected.get(name, ""))
+        if wanted is not None and not isinstance(value, wanted):
+            raise TypeError(f"{name} is {value!r}")
+    return {name: value for name, value in values.items() if name in expected}
 
 
 # -- writing ----------------------------------------------------------------------------------

@@ -121,6 +121,11 @@ class Index:
         """The number of different units: n-grams, and documents that are shorter than one."""
         return len(self.unit_word)
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of the index in bytes."""
+        return sum(array.nbytes for array in _arrays(self).values())
+
     def unit_text(self, unit: int) -> bytes:
         """Returns the normalized text of a unit, which is given by its number."""
         first = int(self.unit_word[unit])
@@ -171,7 +176,11 @@ def _arrays(index: Index) -> dict[str, NDArray[Any]]:
 class Layout:
     """Which units belong to which document. Documents with the same words share their text."""
 
-    queries: Sequence[Query]
+    tasks: tuple[str, ...]
+    task_of: NDArray[np.int32]
+    """The number in `tasks` of each document's task."""
+    doc_ids: NDArray[np.int32]
+    """The number of each document in its task."""
     text_of: Positions
     """The number of each document's text."""
     question_words: Positions
@@ -185,6 +194,11 @@ class Layout:
     unit_count: Positions
     """The number of units of each text: its n-grams, 1 if it is short, 0 if it is too short."""
     units: NDArray[np.int32]
+
+    @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return len(self.doc_ids)
 
 
 def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
@@ -218,7 +232,7 @@ def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
         chosen = lengths == length
         hashes = source.hashes(first_word[shorts[chosen]], length)
         short_hashes[chosen] = short_hash(hashes, length)
-    grams = _unify(source, gram_hashes, starts, np.full(len(starts), ngram))
+    grams = _unify(source, gram_hashes, starts, np.broadcast_to(np.int64(ngram), starts.shape))
     whole = _unify(source, short_hashes, first_word[shorts], lengths)
     units = np.empty(int(counts.sum()), dtype=np.int32)
     is_gram = np.repeat(~is_short, counts)
@@ -239,8 +253,19 @@ def build_index(queries: Sequence[Query], ngram: int) -> tuple[Index, Layout]:
         ngram_bitmap=HashFilter.of(grams.hashes).bitmap,
         short_bitmap=HashFilter.of(source.hashes(np.sort(whole.starts), MIN_WORDS)).bitmap,
     )
+    task_numbers: dict[str, int] = {}
+    task_of = [task_numbers.setdefault(query.task, len(task_numbers)) for query in queries]
     layout = Layout(
-        queries, np.array(text_of, np.int64), asked, first_word, words, first_unit, counts, units
+        tasks=tuple(task_numbers),
+        task_of=np.array(task_of, np.int32),
+        doc_ids=np.array([query.doc_id for query in queries], np.int32),
+        text_of=np.array(text_of, np.int64),
+        question_words=asked,
+        first_word=first_word,
+        words=words,
+        first_unit=first_unit,
+        unit_count=counts,
+        units=units,
     )
     return index, layout
 
@@ -279,20 +304,24 @@ class _Texts:
 
         Part k has `lengths[k]` words from word `starts[k]` on.
         """
-        last = self.ends[starts + lengths - 1]
-        begin = np.where(starts > 0, self.ends[starts - 1] + 1, 0)
-        size = last - begin
-        same: NDArray[np.bool_] = size[one] == size[other]
+        begin, size = self._bounds(starts[one], lengths[one])
+        other_begin, other_size = self._bounds(starts[other], lengths[other])
+        same: NDArray[np.bool_] = size == other_size
         at, offset = np.flatnonzero(same), 0
         while len(at):
-            here = self._numbers[begin[one[at]] + offset]
-            here ^= self._numbers[begin[other[at]] + offset]
-            left = size[one[at]] - offset
+            here = self._numbers[begin[at] + offset]
+            here ^= self._numbers[other_begin[at] + offset]
+            left = size[at] - offset
             here &= BYTE_MASKS.take(left, mode="clip")
             same[at] = here == 0
             offset += 8
             at = at[(here == 0) & (left > 8)]
         return same
+
+    def _bounds(self, starts: Positions, lengths: Positions) -> tuple[Positions, Positions]:
+        """Returns where parts of the text begin, and their sizes, in bytes."""
+        begin = np.where(starts > 0, self.ends[starts - 1] + 1, 0)
+        return begin, self.ends[starts + lengths - 1] - begin
 
     def slice(self, first: int, count: int) -> bytes:
         begin = int(self.ends[first - 1]) + 1 if first else 0

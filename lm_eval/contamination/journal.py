@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ logger = logging.getLogger(__name__)
 _VERSION = 1
 #: Seconds between two calls of fsync. A killed process loses nothing in between.
 _SYNC_INTERVAL = 1.0
+#: The beginning of the names of folders for the files of an index.
+_INDEX = "index-"
 
 
 def partial_folder(output: Path) -> Path:
@@ -26,20 +30,34 @@ def partial_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.partial")
 
 
+def check_output(output: Path) -> None:
+    """Raises `OutputError` if findings cannot be written to `output`: it or its folder is wrong."""
+    if not output.name or output.is_dir():
+        raise OutputError(f"--output must be a file, and {output} is a folder.")
+    if not output.parent.is_dir():
+        raise OutputError(
+            f"the findings cannot be written to {output}: there is no folder {output.parent}. "
+            "Create it, or give another --output."
+        )
+    partial = partial_folder(output)
+    if partial.exists() and not partial.is_dir():
+        raise OutputError(
+            f"{partial} is a file, but the scan needs a folder of this name. Move it, or give "
+            "another --output."
+        )
+
+
 class Journal:
-    """An open journal. `results` are those of the shards that earlier processes finished."""
+    """An open journal. Call `begin`, read the `results` of earlier processes, `add` others."""
 
-    def __init__(self, output: Path, identity: dict[str, Any]) -> None:
-        """Opens the journal of the scan that writes to `output`, or begins it.
+    def __init__(self, output: Path) -> None:
+        """Opens the journal of the scan that writes to `output`.
 
-        `identity` is what must be the same for results to be used: what is searched for, and how
-        the corpus is read. Raises `OutputError` if the journal belongs to another scan, if another
-        process uses it, or if it cannot be written.
+        Raises `OutputError` if another process uses it, or if it cannot be written.
         """
         self.folder = partial_folder(output)
         self._output = output
         self._synced = time.monotonic()
-        self.results: dict[str, ShardResult] = {}
         try:
             self.folder.mkdir(exist_ok=True)
             self._file = (self.folder / "journal.jsonl").open("ab+")
@@ -49,10 +67,13 @@ class Journal:
             ) from error
         try:
             self._lock()
-            self._read({"version": _VERSION, **identity})
         except BaseException:
             self._file.close()
             raise
+        for old in self.folder.glob(f"{_INDEX}*"):  # of a scan that was killed
+            shutil.rmtree(old)
+        # A process that outlives a killed scan may still write to the old folder.
+        self.index_folder = Path(tempfile.mkdtemp(dir=self.folder, prefix=_INDEX))
 
     def _lock(self) -> None:
         try:
@@ -67,38 +88,48 @@ class Journal:
                 "ends, or give another --output."
             ) from error
 
-    def _read(self, identity: dict[str, Any]) -> None:
-        """Fills `results`; removes the first line that is incomplete and all after it.
+    def begin(self, identity: dict[str, Any]) -> None:
+        """Begins the journal, or checks that it belongs to the same scan.
 
-        Writes `identity` to an empty file. Raises `OutputError` if the file has another one.
+        `identity` is what must be the same for results to be used: what is searched for, and how
+        the corpus is read. Raises `OutputError` if it is not.
+        """
+        identity = {"version": _VERSION, **identity}
+        self._file.seek(0)
+        line = self._file.readline()
+        values = _object(line)
+        if values is None:
+            if line:
+                logger.warning("%s: the journal is damaged, so the scan begins anew.", self.folder)
+            self._file.truncate(0)
+            self._write(identity)
+        elif values != identity:
+            what = [name for name in identity if values.get(name) != identity[name]]
+            raise OutputError(
+                f"{self.folder}: this is an unfinished scan with other settings "
+                f"({', '.join(what)}). Run the command that began it to finish it, give "
+                "another --output, or pass --fresh to discard it."
+            )
+
+    def results(self) -> Iterator[tuple[str, ShardResult]]:
+        """Yields the keys and results of the shards that earlier processes finished.
+
+        Removes an entry that was not written completely, and what follows it.
         """
         self._file.seek(0)
-        size = 0
-        for number, line in enumerate(self._file):
+        size = len(self._file.readline())
+        while line := self._file.readline():
+            values = _object(line)
             try:
-                values = json.loads(line) if line.endswith(b"\n") else None
-                if number and values is not None:
-                    self.results[values["shard"]] = ShardResult.from_json(values["result"])
+                if values is None:
+                    raise ValueError
+                found = str(values["shard"]), ShardResult.from_json(values["result"])
             except (ValueError, KeyError, TypeError):
-                values = None
-            if values is None:
-                logger.warning(
-                    "%s: an entry was not written completely; its part of the corpus is scanned "
-                    "again.",
-                    self.folder,
-                )
+                logger.warning("%s: an incomplete entry is ignored.", self.folder)
                 break
-            if not number and values != identity:
-                what = [name for name in identity if values.get(name) != identity[name]]
-                raise OutputError(
-                    f"{self.folder}: this is an unfinished scan with other settings "
-                    f"({', '.join(what)}). Run the command that began it to finish it, give "
-                    "another --output, or pass --fresh to discard it."
-                )
+            yield found
             size += len(line)
         self._file.truncate(size)
-        if not size:
-            self._write(identity)
 
     def add(self, key: str, result: ShardResult) -> None:
         """Stores the result of a shard."""
@@ -112,9 +143,14 @@ class Journal:
             self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Closes the journal; it can be opened again to resume the scan."""
+        """Closes the journal; it can be opened again to resume the scan.
+
+        Deletes the index, and the whole folder if the scan did not begin.
+        """
         os.fsync(self._file.fileno())
+        is_empty = not os.fstat(self._file.fileno()).st_size
         self._file.close()
+        shutil.rmtree(self.folder if is_empty else self.index_folder, ignore_errors=True)
 
     def remove(self) -> None:
         """Closes and deletes the journal, when the findings are written."""
@@ -122,8 +158,20 @@ class Journal:
         shutil.rmtree(self.folder)
 
 
+def _object(line: bytes) -> dict[str, Any] | None:
+    """Returns the JSON object in a complete line; None if it is something else."""
+    try:
+        values = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) else None
+
+
 def discard(output: Path) -> None:
     """Deletes the findings and the journal at `output`, if there are any."""
-    output.unlink(missing_ok=True)
-    if partial_folder(output).is_dir():
-        shutil.rmtree(partial_folder(output))
+    try:
+        output.unlink(missing_ok=True)
+        if partial_folder(output).is_dir():
+            shutil.rmtree(partial_folder(output))
+    except OSError as error:
+        raise OutputError(f"{output} cannot be deleted: {error.strerror or error}.") from error

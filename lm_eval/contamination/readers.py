@@ -99,7 +99,8 @@ class ShardReader:
             self._break("row" if kind in ("parquet", "arrow") else "byte", self.numbers, error)
 
     def _break(self, kind: str, number: int, error: Exception | str) -> None:
-        self.broken.append((kind, number, " ".join(str(error).split()) or type(error).__name__))
+        text = (isinstance(error, OSError) and error.strerror) or str(error)
+        self.broken.append((kind, number, " ".join(text.split()) or type(error).__name__))
 
     def _record(self, data: bytes) -> Iterator[Piece]:
         """Yields the text of a record as one piece, or several if it is long; counts it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from lm_eval.contamination.finding_types import DocumentFinding, Match, Overlap
 from lm_eval.contamination.index import Index, Layout
-from lm_eval.contamination.matcher import PASSAGE_MARGIN, Hits, word_spans
+from lm_eval.contamination.matcher import PASSAGE_MARGIN, word_spans
 from lm_eval.contamination.merge import best_matches, overlap_of
+from lm_eval.contamination.places import Places
 from lm_eval.contamination.runs import Runs, clip
 from lm_eval.contamination.words import normalize
 
@@ -22,36 +23,25 @@ _FEW = 5
 
 
 @dataclass(frozen=True)
-class FoundIn:
-    """The hits of one shard, and where the shard is in its file."""
+class Origin:
+    """Where a shard is in the corpus."""
 
     file: str
-    hits: Hits
     first_record: int = 0
     """The number in the file of the first record of the shard."""
     first_byte: int = 0
     """How many bytes of its first record are in earlier shards."""
 
 
+@dataclass(frozen=True)
 class Report:
-    """The places of all units that were found.
+    """The findings of documents, from the places of units."""
 
-    Shards are given in the order of the corpus. The first place of a unit counts, so the result
-    does not depend on the order in which shards were scanned.
-    """
-
-    def __init__(self, index: Index, layout: Layout, shards: Iterable[FoundIn]) -> None:
-        self._index, self._layout = index, layout
-        self._shards: list[FoundIn] = []
-        self._shard_of: NDArray[np.int32] = np.full(index.units, -1, dtype=np.int32)
-        self._hit_of = np.zeros(index.units, dtype=np.int64)
-        for shard in shards:
-            units = np.array(shard.hits.units, dtype=np.int64)
-            fresh = np.flatnonzero(self._shard_of[units] < 0)
-            if len(fresh):
-                self._shard_of[units[fresh]] = len(self._shards)
-                self._hit_of[units[fresh]] = fresh
-                self._shards.append(shard)
+    index: Index
+    layout: Layout
+    places: Places
+    origin_of: Callable[[int], Origin]
+    """Returns where a shard is in the corpus, from its number."""
 
     def documents(
         self, threshold: float, hash_of: Callable[[str, int], str]
@@ -61,25 +51,26 @@ class Report:
         From the share `threshold` of their n-grams on, they are contaminated; with 0, one is
         enough. `hash_of` returns the hash of a document, from its task and number.
         """
-        layout = self._layout
-        found = self._shard_of[layout.units] >= 0
+        layout = self.layout
+        found = self.places.found(layout.units)
         texts = np.repeat(np.arange(len(layout.words)), layout.unit_count)
         with_hits = np.zeros(len(layout.words), dtype=bool)
         with_hits[texts[found]] = True
         for number in np.flatnonzero(with_hits[layout.text_of]).tolist():
-            query, text = layout.queries[number], int(layout.text_of[number])
+            task, doc_id = layout.tasks[layout.task_of[number]], int(layout.doc_ids[number])
+            text = int(layout.text_of[number])
             first, count = int(layout.first_unit[text]), int(layout.unit_count[text])
             runs = _runs(found[first : first + count])
             words, asked = int(layout.words[text]), int(layout.question_words[number])
             question, with_answer = self._overlaps(words, asked, runs)
             document = DocumentFinding(
-                task=query.task,
-                doc_id=query.doc_id,
-                doc_hash=hash_of(query.task, query.doc_id),
+                task=task,
+                doc_id=doc_id,
+                doc_hash=hash_of(task, doc_id),
                 contaminated=False,
                 question=question,
                 with_answer=with_answer,
-                short=words < self._index.ngram,
+                short=words < self.index.ngram,
                 runs=runs,
                 matches=best_matches(self._matches(text, asked, runs)),
             )
@@ -91,7 +82,7 @@ class Report:
         `words` is the number of words of the document, and `asked` that of its question. `runs` are
         its n-grams that were found, as (first, count).
         """
-        ngram = self._index.ngram
+        ngram = self.index.ngram
         if words < ngram:
             whole = Overlap(1, 1, words)
             return (whole if asked == words else Overlap(0, 0, 0)), whole
@@ -102,53 +93,35 @@ class Report:
         )
 
     def _matches(self, text: int, asked: int, runs: Runs) -> Iterator[Match]:
-        """Yields the matches of a text: parts of its runs that are contiguous in the corpus, too.
-
-        `text` is the number of the text in the layout, `asked` the number of words of the question,
-        and `runs` are the n-grams that were found, as (first, count).
-        """
-        layout, length = self._layout, min(self._index.ngram, int(self._layout.words[text]))
+        """Yields the parts of the runs that follow each other in the corpus, too."""
+        layout, length = self.layout, min(self.index.ngram, int(self.layout.words[text]))
         units = layout.units[int(layout.first_unit[text]) :]
         for first, count in runs:
-            begin, last = first, self._place(units[first])
+            begin, last = first, self.places.place(units[first])
             for at in range(first + 1, first + count):
-                place = self._place(units[at])
+                place = self.places.place(units[at])
                 if place != (last[0], last[1], last[2] + 1):
                     yield self._match(text, asked, begin, at - begin + length - 1, units[begin])
                     begin = at
                 last = place
             yield self._match(text, asked, begin, first + count - begin + length - 1, units[begin])
 
-    def _place(self, unit: int) -> tuple[int, int, int]:
-        """Returns (shard, record, word) of the first place where a unit was found, as numbers.
-
-        The shard is an index into `_shards`, the record is counted in the shard, and the word in
-        the record.
-        """
-        shard, hit = int(self._shard_of[unit]), int(self._hit_of[unit])
-        hits = self._shards[shard].hits
-        return shard, hits.records[hit], hits.words[hit]
-
     def _match(self, text: int, asked: int, position: int, length: int, unit: int) -> Match:
-        """Returns the match of `length` words of a text, from word `position` on.
-
-        `text` is the number of the text in the layout, `asked` the number of words of the question,
-        and `unit` the unit with which the match begins.
-        """
-        layout = self._layout
-        shard, hit = self._shards[int(self._shard_of[unit])], int(self._hit_of[unit])
-        _, offset, passage = _passage(shard.hits.passages, hit)
-        words = self._index.words(int(layout.first_word[text]) + position, min(length, MATCH_WORDS))
-        record = shard.hits.records[hit]
+        """Returns the match of `length` words of a text, from word `position` on."""
+        layout = self.layout
+        shard, record, _ = self.places.place(unit)
+        origin = self.origin_of(shard)
+        offset, passage = self.places.passage(unit)
+        words = self.index.words(int(layout.first_word[text]) + position, min(length, MATCH_WORDS))
         skipped, passage = _trimmed(passage, words.decode().split(" "))
         return Match(
             words=words.decode() + (" …" if length > MATCH_WORDS else ""),
             length=length,
             position=position,
             side="question" if position + length <= asked else "answer",
-            file=shard.file,
-            record=shard.first_record + record,
-            offset=offset + skipped + (0 if record else shard.first_byte),
+            file=origin.file,
+            record=origin.first_record + record,
+            offset=offset + skipped + (0 if record else origin.first_byte),
             passage=passage,
         )
 
@@ -159,22 +132,6 @@ def _runs(found: NDArray[np.bool_]) -> Runs:
     return tuple(
         (int(first), int(last - first)) for first, last in zip(edges[::2], edges[1::2], strict=True)
     )
-
-
-def _passage(passages: Sequence[tuple[int, int, str]], hit: int) -> tuple[int, int, str]:
-    """Returns the passage that shows a hit: the last one that does not begin after it.
-
-    A passage is (number of the first hit that it shows, offset in the record, text); `passages` are
-    sorted by the first, and `hit` is the number of a hit.
-    """
-    low, high = 0, len(passages)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if passages[middle][0] <= hit:
-            low = middle
-        else:
-            high = middle
-    return passages[low]
 
 
 def _trimmed(passage: str, words: Sequence[str]) -> tuple[int, str]:

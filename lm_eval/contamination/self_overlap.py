@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import xxhash
@@ -21,9 +22,10 @@ from lm_eval.contamination.finding_types import (
 from lm_eval.contamination.index import MIN_WORDS
 from lm_eval.contamination.matcher import Matcher, Piece
 from lm_eval.contamination.merge import corpus_fingerprint, merge
+from lm_eval.contamination.places import Places
 from lm_eval.contamination.queries import evaluated_split, texts_of
-from lm_eval.contamination.report import FoundIn
-from lm_eval.contamination.scan import Search
+from lm_eval.contamination.report import Origin
+from lm_eval.contamination.search import Search
 from lm_eval.contamination.words import NORMALIZATION, to_utf8
 from lm_eval.errors import DataError
 from lm_eval.tasks.configurable import ConfigurableTask
@@ -60,7 +62,7 @@ def self_overlap(
 
     The evaluated split of a task is never compared with itself.
     """
-    search = Search.of(tasks, ngram)
+    search = Search.of(lambda: tasks, ngram)
     overlaps: list[SplitOverlap] = []
     parts: list[Findings] = []
     for name, task in sorted((tasks if against is None else against).items()):
@@ -73,8 +75,8 @@ def self_overlap(
             ]
             if not compared:
                 continue
-            file, hits = _scan(search, f"{name}/{split}", task, docs)
-            found = search.documents([hits], threshold)
+            file, places = _scan(search, f"{name}/{split}", task, docs)
+            found = search.documents(places, partial(_origin, file), threshold)
             found = {each: found[each] for each in compared}
             overlaps += [
                 SplitOverlap(
@@ -147,15 +149,18 @@ def _evaluated_kind(task: Task) -> str:
     return "test" if task.has_test_docs() else "validation"
 
 
-def _scan(search: Search, name: str, task: Task, docs: Sequence[Any]) -> tuple[CorpusFile, FoundIn]:
-    """Searches the documents `docs` of a split; returns it as a file of a corpus, with its hits.
-
-    `name` is the name of that file, `TASK/SPLIT`.
-    """
+def _scan(search: Search, name: str, task: Task, docs: Sequence[Any]) -> tuple[CorpusFile, Places]:
+    """Returns a split as a file of a corpus, and the places of what was found in it."""
     texts = [to_utf8(" ".join(texts_of(task, doc))) for doc in docs]
     matcher = Matcher(search.index)
     for _ in matcher.feed(Piece(number, text) for number, text in enumerate(texts)):
         pass
     digest = xxhash.xxh3_128(b"\xff".join(texts)).hexdigest()
     file = CorpusFile(name, sum(map(len, texts)), len(texts), digest)
-    return file, FoundIn(name, matcher.hits)
+    places = Places(search.index.units)
+    places.add(0, matcher.hits)
+    return file, places
+
+
+def _origin(file: CorpusFile, shard: int) -> Origin:
+    return Origin(file.name)

@@ -21,6 +21,8 @@ from lm_eval.contamination.shard_scan import ShardResult, scan_shard
 from lm_eval.errors import DataError
 
 Progress = Callable[[int], object]
+#: A process, and the shard that it scans with its number.
+_Running = tuple[BaseProcess, tuple[int, Shard] | None]
 
 
 def available_cores() -> int:
@@ -33,32 +35,30 @@ def available_cores() -> int:
 
 def scan_shards(
     index: Index,
-    shards: Sequence[Shard],
+    shards: Sequence[tuple[int, Shard]],
     options: ReadOptions,
     workers: int,
-    folder: Path | None,
+    folder: Path,
     progress: Progress,
-) -> Iterator[tuple[Shard, ShardResult]]:
-    """Yields the result of each shard as soon as it is finished, in any order.
+) -> Iterator[tuple[int, Shard, ShardResult]]:
+    """Yields each shard with its number and result as soon as it is finished, in any order.
 
     Args:
         index: what is searched for.
-        shards: what is scanned.
+        shards: what is scanned, with the numbers of the shards.
         options: how records are read.
         workers: the number of processes. With 1, shards are scanned in this process.
-        folder: where the index is written for the processes; not needed with one.
+        folder: the files of the index; not needed with one process.
         progress: called with a number of bytes that were read.
 
     Raises `DataError` if a process ends unexpectedly.
     """
-    workers = min(workers, len(shards))
-    if workers <= 1 or folder is None:
-        for shard in shards:
-            yield shard, scan_shard(index, shard, options, progress)
+    if workers <= 1:
+        for number, shard in shards:
+            yield number, shard, scan_shard(index, shard, options, progress)
         return
-    index.save(folder)
     context = multiprocessing.get_context("spawn")
-    running: dict[Connection, tuple[BaseProcess, Shard | None]] = {}
+    running: dict[Connection, _Running] = {}
     waiting = iter(shards)
     try:
         for _ in range(workers):
@@ -84,7 +84,7 @@ def scan_shards(
                 if isinstance(message, Exception):
                     raise message
                 if given is not None:
-                    yield given, message
+                    yield *given, message
                 # Only now: if this process is killed, each worker loses one shard at most.
                 _assign(running, connection, waiting)
     finally:
@@ -95,27 +95,27 @@ def scan_shards(
 
 
 def _assign(
-    running: dict[Connection, tuple[BaseProcess, Shard | None]],
+    running: dict[Connection, _Running],
     connection: Connection,
-    waiting: Iterator[Shard],
+    waiting: Iterator[tuple[int, Shard]],
 ) -> None:
     """Sends a process the next shard; if there is none, sends None and waits for its end.
 
     Updates `running`, which has the process and its shard for each connection.
     """
     process, _ = running[connection]
-    shard = next(waiting, None)
-    connection.send(shard)
-    if shard is None:
+    following = next(waiting, None)
+    connection.send(None if following is None else following[1])
+    if following is None:
         del running[connection]
         process.join()
     else:
-        running[connection] = (process, shard)
+        running[connection] = (process, following)
 
 
-def _ended(process: BaseProcess, shard: Shard | None) -> DataError:
+def _ended(process: BaseProcess, given: tuple[int, Shard] | None) -> DataError:
     process.join()
-    name = shard.path.name if shard is not None else "the corpus"
+    name = given[1].path.name if given is not None else "the corpus"
     return DataError(
         f"a process that scanned {name} ended unexpectedly (exit code {process.exitcode}); perhaps "
         "there was not enough memory. The other shards are kept: run the same command again to go "

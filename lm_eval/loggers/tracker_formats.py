@@ -29,12 +29,28 @@ def flatten_rows(results: Mapping[str, Any]) -> dict[str, Any]:
 
     The suffix `,none` of a key, which stands for no filter, is removed: `demo_choice/acc`. Values
     that are not numbers, such as the alias, are included. Empty if there are no rows.
+
+    Of clean scores (`--decontaminate`), the numbers are included: `demo_choice/clean/acc`, with its
+    standard error and the number of documents that were dropped, and the difference between the
+    clean and the contaminated documents, `demo_choice/clean_minus_contaminated/acc`.
     """
-    return {
-        f"{task}/{key.removesuffix(',none')}": value
+    values = {
+        f"{task}/{_short(key)}": value
         for task, row in results.get("results", {}).items()
         for key, value in row.items()
     }
+    for task, row in results.get("decontaminated", {}).items():
+        clean = {key: value for key, value in row.items() if isinstance(value, (int, float))}
+        values |= {f"{task}/clean/{_short(key)}": value for key, value in clean.items()}
+        values |= {
+            f"{task}/clean_minus_contaminated/{_short(key)}": compared["difference"]
+            for key, compared in row.get("difference", {}).items()
+        }
+    return values
+
+
+def _short(key: str) -> str:
+    return key.removesuffix(",none")
 
 
 #: Columns of a table of scores, after the name of the task or group.
@@ -44,9 +60,10 @@ SCORE_COLUMNS = ("Version", "Filter", "num_fewshot", "Metric", "Value", "Stderr"
 def score_table(results: Mapping[str, Any], key: str) -> Iterator[list[Any]]:
     """Yields one row per task, filter pipeline and metric: the name, then `SCORE_COLUMNS`.
 
-    `key` is `results` for the tasks, without groups, or `groups` for the groups; `KeyError` is
-    raised if the results have no such key. Value and standard error are text; the latter is "" if
-    there is none. Version and number of examples are None if unknown.
+    `key` is `results` for the tasks, without groups, `groups` for the groups, or `decontaminated`
+    for the clean scores of both; `KeyError` is raised if the results have no such key. Value and
+    standard error are text; the latter is "" if there is none. Version and number of examples are
+    None if unknown.
     """
     groups = results.get("groups", {})
     for name, row in results[key].items():
@@ -98,7 +115,8 @@ def sample_table(
 
     Columns are `id`, `data` (the prompt), `choices` (only for multiple choice), `input_len`
     (characters of the prompt), `labels` (the gold answers), `output_type`, `raw_predictions`,
-    `filtered_predictions`, and one per metric of the first sample, or two for perplexities:
+    `filtered_predictions`, `contaminated` and `contamination_overlap` (only with
+    `--decontaminate`), and one per metric of the first sample, or two for perplexities:
     log-likelihood and number of words or bytes. `config` is the task's configuration, of which
     `output_type` is read; the default is `generate_until`.
     """
@@ -119,6 +137,8 @@ def sample_table(
         "raw_predictions": [_prediction([r[0] for r in s["resps"]], kind) for s in samples],
         "filtered_predictions": [_prediction(s["filtered_resps"], kind) for s in samples],
     }
+    for name in contamination_of(samples[0]) if samples else ():
+        columns[name] = [s[name] for s in samples]
     for metric in samples[0]["metrics"] if samples else ():
         values = [s.get(metric) for s in samples]
         if metric in _PERPLEXITIES:
@@ -128,6 +148,12 @@ def sample_table(
             plain = all(isinstance(value, (int, float, bool)) for value in values)
             columns[metric] = values if plain else [str(value) for value in values]
     return columns
+
+
+def contamination_of(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a sample says about its contamination; empty without `--decontaminate`."""
+    names = ("contaminated", "contamination_overlap")
+    return {name: sample[name] for name in names if name in sample}
 
 
 def _prediction(answers: Sequence[Any], kind: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lm_eval.errors import ConfigError
 from lm_eval.loggers.tracker_formats import (
+    contamination_of,
     flatten_rows,
     missing_package_error,
     prompt_and_answer,
@@ -75,6 +76,7 @@ class TrackioLogger:
                     "target": sample["target"],
                     "filter": sample["filter"],
                     "output_type": kind,
+                    **contamination_of(sample),
                     **{metric: sample[metric] for metric in sample["metrics"]},
                 }
                 turns = [

@@ -66,6 +66,7 @@ class WandbLogger:
         for key, title, name in (
             ("results", "Tasks", "evaluation/eval_results"),
             ("groups", "Groups", "evaluation/group_eval_results"),
+            ("decontaminated", "Tasks", "evaluation/clean_eval_results"),
         ):
             if key in results:
                 shown = self._wandb.Table(

@@ -14,6 +14,7 @@ from lm_eval.errors import ConfigError
 from lm_eval.models.batching import Collator, Grouper, Reorderer, chunks, undistribute
 from lm_eval.models.context_length import resolve_max_length
 from lm_eval.models.conventions import cut_at_stop, read_generation
+from lm_eval.models.retrying import retry_on_specific_exceptions
 
 if TYPE_CHECKING:
     from lm_eval.models.utils_hf import clear_torch_cache as clear_torch_cache
@@ -46,6 +47,7 @@ __all__ = [
     "normalize_gen_kwargs",
     "postprocess_generated_text",
     "resolve_max_length",
+    "retry_on_specific_exceptions",
     "truncate_tokens",
     "undistribute",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lm_eval._lazy import lazy_exports
+from lm_eval.tasks import pack_imports
 
 if TYPE_CHECKING:
     from lm_eval.tasks.manager import TaskDict as TaskDict
@@ -18,6 +19,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__, {"TaskManager": "lm_eval.tasks.manager", "TaskDict": "lm_eval.tasks.manager"}
 )
 __all__ = ["TaskDict", "TaskManager", "get_task_dict"]
+
+pack_imports.install()
 
 
 def get_task_dict(task_name_list: Any, task_manager: TaskManager | None = None) -> dict[Any, Any]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from .support import DOCS, choice, generation, lm_class, manager, scores, use
+from .support import DOCS, choice, data, generation, lm_class, manager, scores, use
 
 
 @use("a project with its own evaluation loop")
@@ -167,3 +167,112 @@ def loop_takes_a_share(folder: Path) -> Any:
     sizes = [get_sample_size(task, limit) for limit in (None, 3, 0.5, 0.3, 2.9)]
     task.build_all_requests(limit=sizes[3])
     return [sizes, print_writeout(task), len(task.instances)]
+
+
+def extracting(folder: Path) -> dict[str, Any]:
+    """Returns the configuration of a task with two filters, as GSM8K has them."""
+    pattern = {"function": "regex", "regex_pattern": "(green|red|white|blue)"}
+    first = {"function": "take_first"}
+    return generation(
+        folder,
+        filter_list=[
+            {"name": "strict-match", "filter": [{"function": "remove_whitespace"}, first]},
+            {"name": "flexible-extract", "filter": [pattern, first]},
+        ],
+        metric_list=[{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+    )
+
+
+@use("a training project that grades stored completions with the filters of a task")
+def project_grades_stored_completions(folder: Path) -> Any:
+    import lm_eval.tasks
+    from lm_eval.api.instance import Instance
+
+    task = lm_eval.tasks.get_task_dict(["written"], manager(folder, extracting(folder)))["written"]
+    names, grades = [one.name for one in task._filters], []
+    for number, text in enumerate([" green", "It is green.", "red", ""]):
+        doc = {"question": "grass", "answer": "green"}
+        instance = Instance(
+            request_type="generate_until",
+            doc=doc,
+            arguments=("", {}),
+            idx=number,
+            task_name="written",
+        )
+        instance.resps = [text]
+        task._instances = [instance]
+        task.apply_filters()
+        found = [instance.filtered_resps[name] for name in names]
+        grades.append([found, [task.process_results(doc, [one])["exact_match"] for one in found]])
+    return [names, grades]
+
+
+@use("a hardware maker that scores the answers of an interrupted run")
+def maker_scores_an_interrupted_run(folder: Path) -> Any:
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.openai_completions import LocalChatCompletion
+    from lm_eval.tasks import get_task_dict
+
+    backend = LocalChatCompletion(
+        model="x",
+        base_url="http://127.0.0.1:1/unused",
+        tokenizer_backend=None,
+        tokenized_requests=False,
+    )
+    tasks = manager(folder, {**extracting(folder), "fewshot_split": "train", "num_fewshot": 2})
+    task = get_task_dict(["written"], tasks)["written"]
+    docs = [list(task.eval_docs), list(task.fewshot_docs()), task.config.num_fewshot]
+    task._instances = []
+    for number in (0, 3):
+        reply = {"choices": [{"index": 0, "message": {"content": f"{DOCS[number]['answer']} "}}]}
+        task._instances.append(
+            Instance(
+                request_type="generate_until",
+                doc=DOCS[number],
+                arguments=("a prompt", {"until": []}),
+                idx=0,
+                metadata=("written", number, 1),
+                resps=[backend.parse_generations(reply)[0]],
+            )
+        )
+    task.apply_filters()
+    found = [
+        {name: task.process_results(one.doc, [v]) for name, v in one.filtered_resps.items()}
+        for one in task._instances
+    ]
+    return [docs, found, [one.doc_id for one in task._instances]]
+
+
+@use("an inference runtime that shuffles the documents and reads other data")
+def runtime_shuffles_documents(folder: Path) -> Any:
+    import lm_eval
+    import lm_eval.api.task
+    import lm_eval.tasks
+    import lm_eval.utils
+
+    files = data(folder)["dataset_kwargs"]
+    config = {**choice(folder), "dataset_path": "elsewhere"}
+    before = lm_eval.api.task.TaskConfig.__post_init__
+
+    def patched(config: Any, *args: Any, **kwargs: Any) -> None:
+        config.dataset_path = "json"
+        before(config, *args, **kwargs)
+
+    lm_eval.api.task.TaskConfig.__post_init__ = patched
+    try:
+        tasks = lm_eval.tasks.get_task_dict("colours", task_manager=manager(folder, config))
+    finally:
+        lm_eval.api.task.TaskConfig.__post_init__ = before
+    for task in tasks.values():
+        task.set_fewshot_seed(seed=7)
+        splits = task.dataset
+        for split in splits.keys():  # noqa: SIM118
+            splits[split] = splits[split].shuffle(7)
+    results = lm_eval.evaluate(lm=lm_class()(), task_dict=tasks, limit=4)
+    questions = [sample["doc"]["question"] for sample in results["samples"]["colours"]]
+    row = results["results"]["colours"]
+    for metric in row.keys():  # noqa: SIM118
+        if isinstance(row[metric], (float, int)):
+            row[metric] *= 100
+    table = "colours" in lm_eval.utils.make_table(results)
+    return [sorted(files), questions, scores(results), table]

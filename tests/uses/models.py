@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 from .support import (
+    HF,
     checkpoint,
     choice,
     generation,
@@ -20,7 +21,6 @@ from .support import (
     words,
     write,
 )
-from .training import HF
 
 
 @use("a diffusion language model that registers its class and calls the command line")
@@ -286,3 +286,48 @@ def unknown_model_argument_is_a_type_error(folder: Path) -> Any:
     except TypeError:
         return "TypeError"
     return "made"
+
+
+@use("a model class for an API that retries when there are too many requests")
+def api_class_retries(folder: Path) -> Any:
+    from lm_eval.models.utils import retry_on_specific_exceptions
+
+    class RateLimitError(Exception):
+        pass
+
+    waits: list[float] = []
+    errors = [RateLimitError(), RateLimitError()]
+
+    @retry_on_specific_exceptions(
+        [RateLimitError],
+        max_retries=4,
+        backoff_time=0.001,
+        on_exception_callback=lambda error, wait: waits.append(wait),
+    )
+    def complete(prompt: str, **settings: Any) -> str:
+        if prompt == "bad":
+            raise KeyError(prompt)
+        if errors:
+            raise errors.pop()
+        return f"{prompt} {settings}"
+
+    found = [complete("a", n=1), waits, complete.__name__]
+    try:
+        complete("bad")
+    except KeyError:
+        found.append("KeyError")
+    return found
+
+
+@use(
+    "a model class for an API that is asked in vain",
+    difference="published: None after the last attempt; here: the exception",
+)
+def api_class_retries_in_vain(folder: Path) -> Any:
+    from lm_eval.models.utils import retry_on_specific_exceptions
+
+    @retry_on_specific_exceptions([TimeoutError], max_retries=2, backoff_time=0.001)
+    def complete() -> str:
+        raise TimeoutError
+
+    return complete()

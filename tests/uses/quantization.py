@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from .support import checkpoint, choice, llama, lm_class, manager, scores, tokenizer, use
-from .training import HF
+from .support import HF, checkpoint, choice, llama, lm_class, manager, scores, tokenizer, use, write
 
 
 @use("a quantization toolkit that evaluates the quantized object and prints a table", needs=HF)
@@ -90,6 +92,59 @@ def quantizer_replaces_creation(folder: Path) -> Any:
         else:
             HFLM.create_from_arg_obj = original
     return [used, scores(results)]
+
+
+@use("a quantization toolkit that adds options to the command line", needs=HF)
+def quantizer_adds_options(folder: Path) -> Any:
+    from lm_eval.__main__ import cli_evaluate
+    from lm_eval._cli import harness
+
+    add_args, execute, seen = harness.Run._add_args, harness.Run._execute, []
+
+    def more_args(self: Any) -> None:
+        add_args(self)
+        group = self._parser.add_argument_group("quantization")
+        group.add_argument("--quant_cfg", type=str)
+        group.add_argument("--calib_size", type=int, default=512)
+
+    def quantized(args: Any) -> None:
+        model_args = {} if args.model_args is None else dict(args.model_args)
+        if getattr(args, "trust_remote_code", False):
+            model_args["trust_remote_code"], args.trust_remote_code = True, None
+        seen.append([args.quant_cfg, args.calib_size, model_args["dtype"], args.gen_kwargs])
+        seen.append([args.tasks, args.limit, hasattr(args, "log_samples"), args.device])
+        del args.quant_cfg, args.calib_size
+        args.model_args = model_args
+        execute(args)
+
+    tasks, out = write(folder, choice(folder)), folder / "out"
+    words = ["hf.py", "--model", "hf", "--tasks", "colours", "--quant_cfg", "INT8", "--limit", "2"]
+    words += ["--model_args", f"pretrained={checkpoint(folder)},dtype=float32", "--device", "cpu"]
+    words += ["--include_path", str(tasks), "--output_path", str(out), "--trust_remote_code"]
+    with (
+        mock.patch.object(harness.Run, "_add_args", more_args),
+        mock.patch.object(harness.Run, "_execute", staticmethod(quantized)),
+        mock.patch.object(sys, "argv", words),
+    ):
+        cli_evaluate()
+    (file,) = out.rglob("results_*.json")
+    results = json.loads(file.read_text(encoding="utf-8"))
+    return [seen, scores(results)]
+
+
+@use("a script that reads the command line in two steps")
+def script_reads_the_command_line(folder: Path) -> Any:
+    from lm_eval._cli import HarnessCLI
+    from lm_eval._cli.utils import request_caching_arg_to_dict
+
+    words = ["x.py", "--model", "dummy", "--tasks", "colours", "--include_path"]
+    words += [str(write(folder, choice(folder))), "--num_fewshot", "0", "--gen_kwargs", "a=1,b=x"]
+    with mock.patch.object(sys, "argv", words):
+        cli = HarnessCLI()
+        args = cli.parse_args()
+        cli.execute(args)
+    given = [args.command, args.model, args.tasks, args.num_fewshot, args.gen_kwargs, args.seed]
+    return [given, [request_caching_arg_to_dict(v) for v in (None, "true", "refresh", "delete")]]
 
 
 @use("a compression library whose tests compare metrics with those in a file", needs=HF)

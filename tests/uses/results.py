@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .support import checkpoint, choice, generation, lm_class, manager, scores, use, write
-from .training import HF
+from .support import HF, checkpoint, choice, generation, lm_class, manager, scores, use, write
 
 
 def evaluated(folder: Path, **settings: Any) -> Any:

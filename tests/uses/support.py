@@ -23,6 +23,8 @@ DOCS = [
     {"question": "soil", "choices": ["blue", "brown"], "label": 1, "answer": "brown"},
 ]
 
+#: What uses of `HFLM` need.
+HF = ("torch", "transformers")
 #: Weights and tokenizer of the embedded model of our package, which every checkout has.
 WEIGHTS = Path(__file__).parents[2] / "lm_eval" / "models" / "demo" / "weights"
 
@@ -35,23 +37,31 @@ class Use:
     kind: str
     needs: tuple[str, ...]
     difference: str
+    differs_in: tuple[str, ...]
 
 
 USES: dict[str, Use] = {}
 
 
-def use(kind: str, *, needs: tuple[str, ...] = (), difference: str = "") -> Any:
+def use(
+    kind: str,
+    *,
+    needs: tuple[str, ...] = (),
+    difference: str = "",
+    differs_in: tuple[str, ...] = (),
+) -> Any:
     """Decorator that adds a function to the table.
 
     Args:
         kind: the kind of project that the function stands for.
         needs: modules without which it cannot run.
         difference: why our outcome differs from the published one; docs/differences.md has a row.
+        differs_in: the parts of an outcome in which ours differs; by default the whole outcome.
     """
 
     def decorate(function: Function) -> Function:
         assert function.__name__ not in USES, function.__name__
-        USES[function.__name__] = Use(function, kind, needs, difference)
+        USES[function.__name__] = Use(function, kind, needs, difference, differs_in)
         return function
 
     return decorate
@@ -79,8 +89,13 @@ def outcome(one: Use, folder: Path) -> Any:
     try:
         return rounded(json.loads(json.dumps(one.function(folder))))
     except (Exception, SystemExit) as error:
-        common = ("object", "BaseException", "Exception")
-        return {"raises": [c.__name__ for c in type(error).__mro__ if c.__name__ not in common]}
+        return raised(error)
+
+
+def raised(error: BaseException) -> Any:
+    """Returns an exception as part of an outcome."""
+    common = ("object", "BaseException", "Exception")
+    return {"raises": [c.__name__ for c in type(error).__mro__ if c.__name__ not in common]}
 
 
 def rounded(value: Any) -> Any:
@@ -198,6 +213,40 @@ def tokenizer() -> Any:
         eos_token="<|endoftext|>",
         pad_token="<|endoftext|>",
     )
+
+
+def shipped_tokenizer() -> Any:
+    """Returns the tokenizer as it is saved beside the weights; a new object each time."""
+    import transformers
+
+    return transformers.AutoTokenizer.from_pretrained(WEIGHTS)
+
+
+def answers_of(lm: Any) -> dict[str, Any]:
+    """Returns by request type what a model answers to a few requests, or what it raises."""
+    from lm_eval.api.instance import Instance
+
+    pairs = [
+        ("Tom has", " three"),
+        ("Tom has", " four apples"),
+        ("A red hat and", " a blue one"),
+        ("", "Once upon a time"),
+    ]
+    settings = {"max_gen_toks": 6, "until": ["zz"], "do_sample": False}
+    arguments: dict[str, list[Any]] = {
+        "loglikelihood": pairs,
+        "loglikelihood_rolling": [("Tom has three apples.",), ("A red hat and a blue one.",)],
+        "generate_until": [(text, dict(settings)) for text in ("Tom has", "A red hat and")],
+    }
+    found: dict[str, Any] = {}
+    for kind, some in arguments.items():
+        requests = [Instance(kind, {}, a, n, ("a_task", n, 1)) for n, a in enumerate(some)]
+        try:
+            answers = getattr(lm, kind)(requests)
+            found[kind] = [list(a) if isinstance(a, tuple) else a for a in answers]
+        except Exception as error:
+            found[kind] = raised(error)
+    return found
 
 
 def llama(seed: int = 0) -> Any:

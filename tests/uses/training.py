@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .support import (
+    HF,
     checkpoint,
     choice,
     generation,
@@ -22,8 +23,6 @@ from .support import (
     use,
     write,
 )
-
-HF = ("torch", "transformers")
 
 
 @use("a trainer that evaluates its live model between steps", needs=HF)

@@ -1,12 +1,10 @@
-"""Tests that classes and patches of other projects give what they give with the published package.
+"""Tests of `HFLM` with patched methods, and of subclasses without its constructor.
 
-`wild_uses_published.json` is what `wild_uses.py` wrote under lm-eval 0.4.13.
+`tests/uses` compares what they answer with the published package.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,32 +15,15 @@ pytest.importorskip("transformers", minversion="5.0")
 from lm_eval.errors import ModelError
 from lm_eval.models.demo.model import WEIGHTS
 from lm_eval.models.huggingface import HFLM
-from tests.huggingface.wild_uses import (
-    PATCHES,
-    USES,
-    answers_of,
-    make_llama,
-    outcome_of,
-    unpatched,
-)
-
-PUBLISHED = json.loads(Path(__file__).with_name("wild_uses_published.json").read_text())
-
-#: What ours answers where the published package fails, by use and type: the answers of another use.
-ANSWERED = {
-    ("a_state_space_model_with_nothing_else", "loglikelihood"): "plain",
-    ("a_state_space_model_with_nothing_else", "loglikelihood_rolling"): "plain",
-    ("an_inference_script", "loglikelihood"): "an_inference_script_with_a_stand_in",
-    ("an_inference_script", "loglikelihood_rolling"): "an_inference_script_with_a_stand_in",
-}
-#: Where the answers differ on purpose: contexts of generation are encoded by a replaced
-#: `tok_encode` as well, which the published package uses only to sort them.
-DIFFERENT = {(name, "generate_until") for name in USES if name.startswith("tok_encode ")}
+from tests.test_uses import agree
+from tests.uses import support
+from tests.uses.replaced_methods import PATCHES, in_a_subclass, on_the_object, unpatched
+from tests.uses.support import answers_of
 
 
 @pytest.fixture(scope="module")
 def llama() -> Any:
-    return make_llama()
+    return support.llama()
 
 
 @pytest.fixture
@@ -52,43 +33,12 @@ def text() -> Any:
     return transformers.AutoTokenizer.from_pretrained(WEIGHTS)
 
 
-def agree(found: Any, expected: Any) -> bool:
-    """Returns whether answers are equal, up to rounding of log-likelihoods."""
-    if isinstance(expected, str) or isinstance(found, str):
-        return bool(found == expected)
-    flat = [one if isinstance(one, list) else [one] for one in found]
-    wanted = [one if isinstance(one, list) else [one] for one in expected]
-    return all(
-        a == pytest.approx(b, abs=1e-3) if isinstance(b, float) else a == b
-        for row, other in zip(flat, wanted, strict=True)
-        for a, b in zip(row, other, strict=True)
-    )
-
-
-@pytest.mark.parametrize("name", sorted(USES))
-def test_a_use_gives_what_it_gives_with_the_published_package(
-    name: str, llama: Any, text: Any
-) -> None:
-    found = outcome_of(name, llama, text)
-    for kind in ("loglikelihood", "loglikelihood_rolling", "generate_until"):
-        published = PUBLISHED[name].get(kind, PUBLISHED[name].get("constructor"))
-        if other := ANSWERED.get((name, kind)):
-            assert isinstance(published, str)
-            assert agree(found[kind], PUBLISHED[other][kind]), kind
-        elif (name, kind) in DIFFERENT:
-            assert not agree(found[kind], published)
-        elif isinstance(published, str):
-            assert isinstance(found[kind], str), kind
-        else:
-            assert agree(found[kind], published), kind
-
-
 @pytest.mark.parametrize("name", sorted(PATCHES))
 def test_a_patch_works_as_an_override_and_can_be_taken_back(
     name: str, llama: Any, text: Any
 ) -> None:
-    patched = outcome_of(f"{name} on_the_object", llama, text)
-    assert patched == outcome_of(f"{name} in_a_subclass", llama, text)
+    patched = on_the_object(name)
+    assert patched == in_a_subclass(name)
     lm = unpatched(llama, text)
     before = answers_of(lm)
     assert before != patched
