@@ -82,6 +82,9 @@ MAY_USE = {
     | CONTRACTS
     | TASK_CONTRACTS
     | {"rescore", "scoring", "metrics", "stats", "results", "runs"},
+    "duels": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "preparation", "engine", "models", "scoring", "results", "runs", "evaluator"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
@@ -92,7 +95,7 @@ MAY_USE = {
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
-    | {"runs", "scaffold", "contamination.findings", "contamination", "comparison"},
+    | {"runs", "scaffold", "contamination.findings", "contamination", "comparison", "duels"},
     "_cli": FOUNDATION | {"config", "cli"},
 }
 

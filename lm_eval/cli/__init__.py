@@ -22,6 +22,7 @@ from lm_eval.cli import (
     compare,
     contamination,
     doctor,
+    duel,
     fetch,
     ls,
     new,
@@ -42,6 +43,7 @@ COMMANDS = {
     "score": score,
     "reproduce": reproduce,
     "compare": compare,
+    "duel": duel,
     "ls": ls,
     "list": ls,
     "show": show,
@@ -62,6 +64,7 @@ examples:
   lm-eval resume out                               resume an interrupted run
   lm-eval score out --filter majority              score stored answers with another filter
   lm-eval compare out_a out_b                      is one model better, and by how much
+  lm-eval duel MODEL_A MODEL_B --tasks gsm8k       ask both only until that is known
   lm-eval new task my_task                         write a small task to start from
   lm-eval check-model my_model.py:MyModel          check a model class
   lm-eval validate --tasks my_task --include_path my_task
