@@ -22,9 +22,10 @@ def as_text(duel: Duel) -> str:
         table(HEADERS, [_cells(row) for row in rows], HEADERS[2:]),
         "".join(f"{sentence(row, duel)}\n" for row in rows),
         f"Documents asked: {duel.asked:,} of {duel.documents:,} "
-        f"({duel.asked / duel.documents:.0%}). Intervals are valid however often one looks (level "
-        f"{level}), and so is each\ndecision, with an error probability of at most {duel.alpha:g}. "
-        "They are about the documents of the task, not about others like them.\n",
+        f"({duel.asked / duel.documents:.0%}).\n"
+        f"Intervals of the level {level} and decisions with an error probability of at most "
+        f"{duel.alpha:g} each,\nhowever often one looks. They are about all documents of the task, "
+        "not about others like them.\n",
     ]
     if duel.pooled is not None:
         parts.append(
