@@ -75,6 +75,7 @@ def run_evaluation(
     run: RunConfig,
     task_manager: TaskManager | None = None,
     observers: Sequence[RunObserver] = (),
+    lm: LM | None = None,
 ) -> EvalResults | None:
     """Runs one evaluation and returns its results; saves them if the run has an `output_path`.
 
@@ -85,6 +86,8 @@ def run_evaluation(
         run: the settings of the run.
         task_manager: finds the tasks; by default one that searches `run.include_path`.
         observers: called when the run starts, when it is scored and when its results are saved.
+        lm: the model, if it was created before from the run's `model` and `model_args`; several
+            runs can share it.
 
     Returns:
         The results; None in a process that does not collect answers (a rank other than 0). Raises
@@ -94,7 +97,7 @@ def run_evaluation(
     with open_run(run) as active_run, run.in_environment():
         for observer in observers:
             observer.opened(run)
-        results = _evaluate_run(run, active_run, task_manager)
+        results = _evaluate_run(run, active_run, task_manager, lm)
         if results is None or not active_run.writes:
             return results
         try:
@@ -108,7 +111,7 @@ def run_evaluation(
 
 
 def _evaluate_run(
-    run: RunConfig, active_run: Run, task_manager: TaskManager | None
+    run: RunConfig, active_run: Run, task_manager: TaskManager | None, lm: LM | None = None
 ) -> EvalResults | None:
     """Loads tasks and model, and evaluates; returns as `run_evaluation` does.
 
@@ -128,8 +131,9 @@ def _evaluate_run(
         if run.check_integrity:
             check_integrity(run.task_list, manager, tasks, run.seed.fewshot)
     with stages("load_model"):
-        check_before_loading(run)
-        lm = create_model(run)
+        if lm is None:
+            check_before_loading(run)
+            lm = create_model(run)
     seed_generators(run.seed)
     return evaluate_tasks(
         run, lm, tasks, groups, active_run, stages, run.seed.torch, started, decontamination

@@ -85,6 +85,9 @@ MAY_USE = {
     "duels": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "models", "scoring", "results", "runs", "evaluator"},
+    "studies": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "engine", "models", "results", "runs", "evaluator"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
@@ -95,7 +98,8 @@ MAY_USE = {
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
-    | {"runs", "scaffold", "contamination.findings", "contamination", "comparison", "duels"},
+    | {"runs", "scaffold", "contamination.findings", "contamination", "comparison", "duels"}
+    | {"studies"},
     "_cli": FOUNDATION | {"config", "cli"},
 }
 

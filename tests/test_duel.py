@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
-from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM
-from lm_eval.api.registry import register_model
 from lm_eval.cli import main
 from lm_eval.config.run import RunConfig
 from lm_eval.duels.decisions import Outcome
@@ -23,49 +16,10 @@ from lm_eval.duels.report import as_text
 from lm_eval.duels.schedule import by_task, random_order
 from lm_eval.errors import EvalError, ModelError
 from lm_eval.evaluator import run_evaluation
-from lm_eval.models.demo.model import WEIGHTS
 from tests.conftest import Folder
+from tests.skilled import ALIVE, ASKED, BREAKS_AFTER, MOST_ALIVE, noised_copy
 
 DOCUMENTS = 200
-ASKED: list[tuple[str, str]] = []
-"""The prompts that models were asked, each with the name of the model."""
-ALIVE: weakref.WeakSet[LM] = weakref.WeakSet()
-MOST_ALIVE = [0]
-BREAKS_AFTER: dict[str, int] = {}
-"""After how many requests the model of a name fails."""
-
-
-@register_model("skilled")
-class Skilled(LM):
-    """A model that knows the answers to `skill` percent of the questions."""
-
-    def __init__(self, pretrained: str, skill: int) -> None:
-        super().__init__()
-        self.name, self.skill = pretrained, skill
-        ALIVE.add(self)
-        MOST_ALIVE[0] = max(MOST_ALIVE[0], len(ALIVE))
-
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        answers = []
-        for request in requests:
-            prompt, continuation = request.args[0].splitlines()[-1], request.args[1]
-            if self.name in BREAKS_AFTER:
-                BREAKS_AFTER[self.name] -= 1
-                if BREAKS_AFTER[self.name] < 0:
-                    raise RuntimeError("the power failed")
-            ASKED.append((self.name, request.args[0]))
-            number = int(prompt.split()[1])
-            knows = number * 37 % 100 < self.skill
-            answer = (0.0 if (continuation == " yes") == knows else -1.0, True)
-            self.cache_hook.add_partial("loglikelihood", request.args, answer)
-            answers.append(answer)
-        return answers
-
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        raise NotImplementedError
-
-    def generate_until(self, requests: list[Instance]) -> list[str]:
-        raise NotImplementedError
 
 
 @pytest.fixture
@@ -264,23 +218,10 @@ def test_an_unknown_metric_is_refused_before_a_model_is_loaded(questions: Folder
     assert not ASKED
 
 
-@pytest.fixture
-def noised(tmp_path: Path) -> Path:
-    """Returns a folder with a copy of the demo model whose weights are noised."""
-    folder = tmp_path / "noised"
-    shutil.copytree(WEIGHTS, folder)
-    generator = np.random.default_rng(5)
-    weights = {
-        name: (values + generator.normal(0, values.std(), values.shape)).astype(values.dtype)
-        for name, values in load_file(folder / "model.safetensors").items()
-    }
-    save_file(weights, folder / "model.safetensors")
-    return folder
-
-
 def test_the_demo_model_wins_against_a_noised_copy(
-    noised: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    noised = noised_copy(tmp_path / "noised")
     words = ["duel", "demo", f"demo,pretrained={noised}", "--tasks", "demo_lastword"]
     out = ["-o", str(tmp_path / "out")]
     assert main([*words, *out]) == 0

@@ -32,6 +32,7 @@ from lm_eval.cli import (
     run,
     score,
     show,
+    study,
     validate,
 )
 from lm_eval.errors import EvalError, WhichRunError, suggestion
@@ -44,6 +45,7 @@ COMMANDS = {
     "reproduce": reproduce,
     "compare": compare,
     "duel": duel,
+    "study": study,
     "ls": ls,
     "list": ls,
     "show": show,
@@ -65,6 +67,7 @@ examples:
   lm-eval score out --filter majority              score stored answers with another filter
   lm-eval compare out_a out_b                      is one model better, and by how much
   lm-eval duel MODEL_A MODEL_B --tasks gsm8k       ask both only until that is known
+  lm-eval study --model demo --tasks demo_choice --formats mcqa,cloze
   lm-eval new task my_task                         write a small task to start from
   lm-eval check-model my_model.py:MyModel          check a model class
   lm-eval validate --tasks my_task --include_path my_task

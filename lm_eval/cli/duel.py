@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lm_eval.cli.options import (
     add_data_dir,
@@ -13,11 +12,9 @@ from lm_eval.cli.options import (
     add_prompt_options,
     add_verbosity,
     include_paths,
+    model_run,
 )
 from lm_eval.defaults import DEFAULT_OTHER_SEED
-
-if TYPE_CHECKING:
-    from lm_eval.config.run import RunConfig
 
 HELP = "ask two models until it is known which one is better"
 
@@ -133,7 +130,7 @@ def execute(arguments: argparse.Namespace) -> int:
     }
     if "include_path" in given:
         given["include_path"] = include_paths(given["include_path"])
-    first, second = (_run(spec, given) for spec in (arguments.model_a, arguments.model_b))
+    first, second = (model_run(spec, given) for spec in (arguments.model_a, arguments.model_b))
     settings = DuelSettings(
         arguments.metric,
         arguments.alpha,
@@ -146,23 +143,3 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     print(as_json(result) if arguments.format == "json" else as_text(result), end="")
     return 0
-
-
-def _run(spec: str, given: dict[str, Any]) -> RunConfig:
-    """Returns the settings of one model's run: `spec` names the model, `given` is common to both.
-
-    Raises `ConfigError` if a setting is not valid.
-    """
-    from lm_eval.config.arguments import split_outside_brackets
-    from lm_eval.config.run import RunConfig
-    from lm_eval.errors import ConfigError
-
-    if Path(spec).suffix in (".yaml", ".yml"):
-        return RunConfig.from_file(spec, **given)
-    name, *rest = split_outside_brackets(spec)
-    if "=" in name or not name.strip():
-        raise ConfigError(
-            f"{spec!r} does not begin with the name of a model. Write NAME,KEY=VALUE,… such as "
-            "hf,pretrained=gpt2."
-        )
-    return RunConfig(model=name.strip(), model_args=",".join(rest), **given)
