@@ -137,6 +137,28 @@ def test_a_study_that_is_started_again_asks_nothing(questions: Folder, tmp_path:
     assert [d.variances.prompts for d in distributions(done)] == [0, 0]  # it reads the last line
 
 
+def test_all_settings_are_asked_the_same_random_documents(
+    questions: Folder, tmp_path: Path
+) -> None:
+    prompts = {"short": {"doc_to_text": "a {{n}} ?"}, "long": {"doc_to_text": "b {{n}} ?"}}
+    study([settings_of(questions, "a", 60, sample=7)], Grid(prompts=prompts))
+    by_prompt = {
+        first: {prompt.split()[1] for _, prompt in ASKED if prompt.startswith(first)}
+        for first in "ab"
+    }
+    assert by_prompt["a"] == by_prompt["b"]
+    assert len(by_prompt["a"]) == 7
+    models = [RunConfig(model="dummy", tasks=["demo_choice"], sample=5)]
+    study(models, Grid(["mcqa", "cloze"]), output_path=str(tmp_path / "out"))
+    chosen = [
+        json.loads((tmp_path / "out" / form / "dummy" / "run.json").read_text())["runs"][0]
+        for form in ("mcqa", "cloze")
+    ]
+    numbers = [list(record["settings"]["samples"].values()) for record in chosen]
+    assert numbers[0] == numbers[1]  # though the names of the tasks differ
+    assert len(numbers[0][0]) == 5
+
+
 def test_prompts_from_a_file_replace_keys_of_the_task(questions: Folder) -> None:
     file = questions.write(
         "prompts.yml",

@@ -15,6 +15,8 @@ from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
+from lm_eval.data import mirror_at
+from lm_eval.data.draw import draw
 from lm_eval.engine.keys import is_sampled
 from lm_eval.errors import ConfigError, DataError
 from lm_eval.evaluator import run_evaluation
@@ -117,6 +119,7 @@ def study(
         for setting in {setting.cell: setting for setting in settings}.values():
             manager.outline(grid.run_of(model, setting, None).task_list)  # raises now, not later
     found: list[Score] = []
+    drawn: dict[Any, dict[str, list[int]]] = {}
     for label, model, manager in zip(labels, models, managers, strict=True):
         lm: LM | None = None
         for i, setting in enumerate(settings):
@@ -124,6 +127,10 @@ def study(
             run = grid.run_of(
                 _with_store(model, output_path), setting, _folder(output_path, setting)
             )
+            if run.sample is not None:
+                if setting.cell not in drawn:
+                    drawn[setting.cell] = _draw_documents(run, manager)
+                run = replace(run, sample=None, samples=drawn[setting.cell])
             lm = lm or create_model(run)
             results = run_evaluation(run, manager, lm=lm)
             assert results is not None  # there is a single process
@@ -171,6 +178,20 @@ def _samples(run: RunConfig, tasks: Mapping[str, Task]) -> bool:
         for task in tasks.values()
         if task.get_config("output_type") == "generate_until"
     )
+
+
+def _draw_documents(run: RunConfig, manager: TaskManager) -> dict[str, list[int]]:
+    """Returns the documents of a random sample (`sample`) of each task.
+
+    They do not depend on the names of tasks, which contain their formats: the settings of a study
+    must be compared on the same documents.
+    """
+    assert run.sample is not None
+    with mirror_at(run.data_dir):
+        return {
+            name: draw(len(task.eval_docs), run.sample, run.sample_seed, "study")
+            for name, task in manager.load(run.task_list)["tasks"].items()
+        }
 
 
 def _folder(output_path: str | None, setting: Setting) -> str | None:
