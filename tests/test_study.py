@@ -20,6 +20,7 @@ from lm_eval.studies.analysis import cell, distributions, ranking, varied_factor
 from lm_eval.studies.grid import Grid, Setting
 from lm_eval.studies.report import as_json, as_text
 from lm_eval.studies.study import Score, Study, study
+from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
 from tests.skilled import ASKED, noised_copy
 
@@ -87,6 +88,37 @@ def test_a_grid_contains_every_combination_once() -> None:
     assert "cloze_5-shot_seed3" in names
     assert len(grid.settings(True)) == 2 * 2 * 3
     assert [setting.name for setting in Grid().settings(False)] == ["default"]
+
+
+def test_rotated_choices_keep_their_gold_answer() -> None:
+    manager = TaskManager()
+    (plain, turned) = (
+        next(iter(manager.load(f"demo_choice@mcqa{mark}")["tasks"].values())) for mark in ("", "~1")
+    )
+    hybrid = next(iter(manager.load("demo_choice@hybrid~3")["tasks"].values()))
+    for doc in list(plain.eval_docs)[:5]:
+        choices = doc["choices"]
+        lines = [f"{letter}. {choice}" for letter, choice in zip("ABCD", choices, strict=False)]
+        assert "\n".join(lines) in plain.doc_to_text(doc)
+        moved = [*choices[1:], choices[0]]
+        lines = [f"{letter}. {choice}" for letter, choice in zip("ABCD", moved, strict=False)]
+        assert "\n".join(lines) in turned.doc_to_text(doc)
+        gold = choices[plain.doc_to_target(doc)]
+        assert moved[turned.doc_to_target(doc)] == gold
+        assert hybrid.doc_to_choice(doc)[hybrid.doc_to_target(doc)] == gold
+    with pytest.raises(ConfigError, match="write a number"):
+        manager.load("demo_choice@mcqa~x")
+
+
+def test_only_formats_that_show_choices_are_rotated() -> None:
+    names = [s.name for s in Grid(["mcqa", "cloze"], rotations=3).settings(False)]
+    assert names == ["mcqa", "mcqa_rotated1", "mcqa_rotated2", "cloze"]
+    done = study(
+        [RunConfig(model="dummy", tasks=["demo_choice"], limit=4)], Grid(["mcqa"], rotations=2)
+    )
+    assert varied_factors(done) == {"rotation": ["0", "1"]}
+    with pytest.raises(ConfigError, match="only in formats that show them"):
+        Grid(["cloze"], rotations=2)
 
 
 def test_every_score_of_a_study_is_that_of_a_run(tmp_path: Path) -> None:

@@ -66,6 +66,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,…",
         help="seeds of few-shot examples and sampled answers: 1,2,3 or 1..5",
     )
+    group.add_argument(
+        "--rotate_choices",
+        type=int,
+        nargs="?",
+        const=4,
+        default=1,
+        metavar="N",
+        help="show the choices in N orders, each rotated by one place more (default: 4); needs "
+        "--formats that show them",
+    )
+
     group = parser.add_argument_group("prompts")
     add_prompt_options(group, num_fewshot=False)
 
@@ -125,6 +136,7 @@ def execute(arguments: argparse.Namespace) -> int:
         read_prompts(arguments.prompts) if arguments.prompts else {DEFAULT: {}},
         arguments.num_fewshot or [],
         arguments.seeds or [],
+        arguments.rotate_choices,
     )
     models = [model_run(spec, given) for spec in arguments.model]
     done = study(models, grid, arguments.metric, arguments.output_path)

@@ -119,6 +119,7 @@ def _distribution(scores: Sequence[Score]) -> Distribution:
 FACTORS: dict[str, Callable[[Setting], str]] = {
     "format": lambda setting: setting.format,
     "prompt": lambda setting: setting.prompt,
+    "rotation": lambda setting: str(setting.rotation),
     "num_fewshot": lambda s: "default" if s.num_fewshot is None else str(s.num_fewshot),
 }
 
