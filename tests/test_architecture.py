@@ -81,7 +81,7 @@ MAY_USE = {
     "comparison": FOUNDATION
     | CONTRACTS
     | TASK_CONTRACTS
-    | {"rescore", "scoring", "metrics", "stats", "results", "runs"},
+    | {"config", "rescore", "logged_tasks", "scoring", "metrics", "stats", "results", "runs"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
