@@ -81,7 +81,7 @@ MAY_USE = {
     "comparison": FOUNDATION
     | CONTRACTS
     | TASK_CONTRACTS
-    | {"rescore", "scoring", "metrics", "stats", "results", "runs"},
+    | {"config", "rescore", "logged_tasks", "scoring", "metrics", "stats", "results", "runs"},
     "duels": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "models", "scoring", "results", "runs", "evaluator"},

@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gate",
         metavar="margin=M",
-        help="check that no run is worse than the first by more than M: the exit code is 0 if so, 1 "
-        "if one is, and 3 if the documents do not suffice to tell",
+        help="check that no run is worse than the first by more than M: the exit code is 0 if so, "
+        "1 if one is, and 3 if the documents do not suffice to tell",
     )
     parser.add_argument(
         "--format",

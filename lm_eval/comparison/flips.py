@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.api.instance import Instance
-from lm_eval.comparison.compare import Comparison
-from lm_eval.comparison.pairing import common_documents
+from lm_eval.comparison.pairing import pair_documents
+from lm_eval.comparison.rows import Comparison
 from lm_eval.comparison.scored_runs import ScoredRun
 from lm_eval.metrics.uncertainty import document_scores
 
@@ -73,7 +73,7 @@ def _of_row(
             return
         columns.append(dict(zip(scores.positions, numbers, strict=True)))
     shown = {True: 0, False: 0}
-    for a, b in common_documents(one, two):
+    for a, b in pair_documents(one, two).pairs:
         if a not in columns[0] or b not in columns[1] or columns[0][a] == columns[1][b]:
             continue
         direction = columns[0][a] > columns[1][b]

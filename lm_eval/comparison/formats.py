@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from lm_eval.comparison.compare import Comparison, Row
 from lm_eval.comparison.flips import flipped_documents
+from lm_eval.comparison.rows import Comparison, Row
 from lm_eval.comparison.verdicts import summary, verdict
 from lm_eval.markdown import table
 
@@ -33,6 +33,7 @@ def as_text(comparison: Comparison) -> str:
             f"{row.name}: the runs differ in more than the model: {'; '.join(row.unequal)}.\n"
             for row in {row.name: row for row in rows if row.unequal}.values()
         ]
+        parts += _left_out(rows)
     parts += [f"{sentence}\n" for sentence in summary(comparison)]
     if comparison.chat_templates:
         listed = ", ".join(f"{k}: {v or 'none'}" for k, v in comparison.chat_templates.items())
@@ -43,6 +44,16 @@ def as_text(comparison: Comparison) -> str:
         "documents on which only A, only B\nhas the higher score.\n"
     )
     return "\n".join(parts)
+
+
+def _left_out(rows: Sequence[Row]) -> list[str]:
+    """Returns one sentence per task of which one run has more documents than the other."""
+    return [
+        f"{row.name}: {row.difference.documents} documents are in both runs; {row.first_only} only "
+        f"in A and {row.second_only} only in B are left out.\n"
+        for row in {row.name: row for row in rows if not row.group}.values()
+        if row.first_only or row.second_only
+    ]
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -110,6 +121,8 @@ def row_record(row: Row) -> dict[str, Any]:
         "higher_is_better": row.higher_is_better,
         "documents": difference.documents,
         "clusters": difference.clusters,
+        "documents_only_in_first": row.first_only,
+        "documents_only_in_second": row.second_only,
         "first_score": difference.first,
         "second_score": difference.second,
         "difference": difference.value,

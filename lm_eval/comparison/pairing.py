@@ -1,64 +1,48 @@
-"""Decides whether two runs of a task can be compared, and which of their documents are the same."""
+"""Matches the documents of two runs of a task, and finds what differs besides the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lm_eval.comparison.scored_runs import ScoredTask
-
-#: What must be equal, and how messages name it.
-_NAMES = {
-    "version": "version",
-    "num_fewshot": "number of few-shot examples",
-    "output_type": "output type",
-    "generation_kwargs": "generation settings",
-    "repeats": "number of repeats",
-    "data": "data",
-    "prompts": "prompts (without chat template)",
-}
+from lm_eval.comparison.task_settings import prompt_differences, setting_differences
 
 
-def setting_differences(first: ScoredTask, second: ScoredTask) -> list[str]:
-    """Returns in words what differs between two runs of a task besides the model.
+@dataclass(frozen=True)
+class Pairing:
+    """The common documents of two runs of a task.
 
-    A comparison is only about the models if nothing does. What is not known of one of them (a log
-    has no hash of the data) is not compared; of prompts and data nothing is said if the documents
-    differ.
+    Attributes:
+        pairs: the positions of the common documents, `(in the first run, in the second)`.
+        first_only: how many documents only the first run scored.
+        second_only: how many documents only the second run scored.
+        unequal: what differs between the runs besides the model and the documents, in words.
     """
-    found = []
-    same_documents = set(first.documents) == set(second.documents)
-    for key, name in _NAMES.items():
-        one, two = first.settings.get(key), second.settings.get(key)
-        if one is None or two is None or one == two:
-            continue
-        if key in ("data", "prompts"):
-            if same_documents:
-                found.append(f"{name} differ")
-        else:
-            found.append(f"{name}: {one} and {two}")
-    named = {"num_fewshot", "output_type", "generation_kwargs", "repeats"}
-    found += [
-        f"{key} of the configuration"
-        for key in _differing(first.settings["config"], second.settings["config"])
-        if key not in named
-    ]
-    return found
+
+    pairs: Sequence[tuple[int, int]]
+    first_only: int
+    second_only: int
+    unequal: Sequence[str]
 
 
-def _differing(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
-    return sorted(key for key in {**one, **two} if one.get(key) != two.get(key))
+def pair_documents(first: ScoredTask, second: ScoredTask) -> Pairing:
+    """Returns the documents that two runs of a task have in common, and what else differs.
 
-
-def common_documents(first: ScoredTask, second: ScoredTask) -> list[tuple[int, int]]:
-    """Returns the positions of the documents that both runs scored, `(in first, in second)`.
-
-    Documents are the same if their numbers are, and, where the data may differ, their contents.
+    Documents are the same if their numbers are, and, where it is known, their content.
     """
     places = {number: place for place, number in enumerate(second.documents)}
     pairs = [
         (place, places[number]) for place, number in enumerate(first.documents) if number in places
     ]
+    unequal = setting_differences(first.settings, second.settings)
     if first.hashes and second.hashes:
-        return [(a, b) for a, b in pairs if first.hashes[a] == second.hashes[b]]
-    return pairs
+        same = [(a, b) for a, b in pairs if first.hashes[a] == second.hashes[b]]
+        if len(same) < len(pairs):
+            unequal.append(f"the data: {len(pairs) - len(same)} of {len(pairs)} documents differ")
+        pairs = same
+    # Other settings explain different prompts, and are easier to read.
+    unequal = unequal or prompt_differences(first.settings, second.settings, pairs)
+    return Pairing(
+        pairs, len(first.documents) - len(pairs), len(second.documents) - len(pairs), unequal
+    )

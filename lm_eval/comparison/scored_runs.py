@@ -10,25 +10,25 @@ from typing import Any
 
 from lm_eval.api.group import Group
 from lm_eval.api.instance import Instance
-from lm_eval.errors import DataError, OutputError
+from lm_eval.comparison.sources import check_different, find_source, task_names, with_tasks
+from lm_eval.comparison.task_settings import (
+    TaskSettings,
+    chat_template,
+    recorded_results,
+    task_settings,
+)
+from lm_eval.errors import ConfigError, DataError
 from lm_eval.metrics.aggregations import mean
-from lm_eval.rescore import Changes, ScoredAnswers, Source, find_sources, score_documents
-from lm_eval.results.find_logs import find_logs
+from lm_eval.rescore import Changes, ScoredAnswers, Source, score_documents
 from lm_eval.results.provenance import model_name
 from lm_eval.results.samples import document_hash
-from lm_eval.results.serialize import hash_json
 from lm_eval.results.summarize import clusters_of
-from lm_eval.runs.stored import only_run
 from lm_eval.scoring import TaskScores
 
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 """A metric and the filter pipeline it is computed under."""
-
-#: Keys of a task's configuration that do not change what is measured. `metadata` contains the
-#: arguments of the model.
-_UNIMPORTANT = {"metadata", "task_alias", "tag", "task", "group", "dataset_kwargs"}
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,16 @@ class ScoredTask:
         documents: the numbers of the scored documents in the evaluated split.
         scores: the values by metric and filter pipeline.
         clusters: the cluster of each document; None if documents are independent.
-        settings: what the scores depend on besides the model: the version, the number of examples,
-            the configuration, and hashes of data and prompts (None where unknown).
+        settings: what the scores depend on besides the model.
         requests: for each document its requests with answers; empty unless they were asked for.
-        hashes: for each document a hash of it; empty if `settings` has a hash of the data.
+        hashes: for each document a hash of it; empty if all runs have a hash of the data.
     """
 
     name: str
     documents: Sequence[int]
     scores: Mapping[Key, Scores]
     clusters: Sequence[Hashable] | None
-    settings: Mapping[str, Any]
+    settings: TaskSettings
     requests: Sequence[Sequence[Instance]] = ()
     hashes: Sequence[str] = ()
 
@@ -80,7 +79,7 @@ class ScoredRun:
         label: a short name that is unique among the runs of a comparison.
         path: where it was loaded from.
         model: the name of the model.
-        chat_template: the chat template: True, its name, or None without one.
+        chat_template: the chat template in words; None without one.
         tasks: the tasks by name.
         groups: the groups by name, for their weights.
     """
@@ -88,7 +87,7 @@ class ScoredRun:
     label: str
     path: Path
     model: str
-    chat_template: bool | str | None
+    chat_template: str | None
     tasks: Mapping[str, ScoredTask]
     groups: Mapping[str, Group] = field(default_factory=dict)
 
@@ -113,13 +112,15 @@ def load_runs(
         keep_requests: whether to keep prompts and answers, to show them.
 
     Raises:
+        ConfigError: two paths lead to the same run, or a run has none of the metrics.
         OutputError: a path does not exist or contains neither a run nor logs.
         DataError: the runs have no task in common, or no task of a run can be scored.
     """
     settings: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
     wanted = Changes(tasks=tasks, metrics=None, include_path=include_path, settings=settings)
-    sources = [_find(path, wanted) for path in paths]
-    names = [_task_names(source) for source in sources]
+    sources = [find_source(path, wanted) for path in paths]
+    check_different(sources, paths)
+    names = [task_names(source) for source in sources]
     common = set.intersection(*names)
     if not common:
         listed = "; ".join(
@@ -135,93 +136,68 @@ def load_runs(
                 ", ".join(left[:8]) + (", …" if len(left) > 8 else ""),
                 "is" if len(left) == 1 else "are",
             )
+    by_content = any(source.run is None for source in sources)  # logs have no hash of the data
     runs = []
     for source, found in zip(sources, names, strict=True):
-        chosen = source if found == common else _with_tasks(source, sorted(common))
-        runs.append(_scored_run(chosen, metrics, keep_requests))
+        chosen = source if found == common else with_tasks(source, sorted(common))
+        runs.append(_scored_run(chosen, metrics, keep_requests, by_content))
     return _labelled(runs)
 
 
-def _find(path: str | Path, wanted: Changes) -> Source:
-    """Returns the one run or set of logs at a path; `PATH#ID` selects a run by its id."""
-    text, _, run_id = str(path).partition("#") if not Path(path).exists() else (str(path), "", "")
-    sources = find_sources(text, wanted, run_id or None)
-    if len(sources) > 1:
-        runs = [source.run for source in sources if source.run is not None]
-        found = only_run(runs, text)
-        return next(source for source in sources if source.run is found)
-    return sources[0]
-
-
-def _task_names(source: Source) -> set[str]:
-    """Returns the tasks that a source contains."""
-    if source.run is not None:
-        names = set(source.run.record.tasks)
-    else:
-        names = set(find_logs(source.path))
-        if not names:
-            raise OutputError(f"{source.path}: contains neither a run nor sample logs.")
-    if source.wanted.tasks is None:
-        return names
-    if source.run is not None:
-        chosen = [name for one in source.wanted.tasks for name in _matching(source, one)]
-        return names & set(chosen) or set(source.wanted.tasks)
-    return names & set(source.wanted.tasks)
-
-
-def _matching(source: Source, name: str) -> list[str]:
-    return source.run.record.tasks_matching(name) if source.run is not None else [name]
-
-
-def _with_tasks(source: Source, tasks: Sequence[str]) -> Source:
-    """Returns the source restricted to some tasks."""
-    wanted = Changes(
-        tasks=tasks,
-        include_path=source.wanted.include_path,
-        settings=source.wanted.settings,
-    )
-    return Source(source.path, wanted, source.run)
-
-
-def _scored_run(source: Source, metrics: Sequence[str] | None, keep_requests: bool) -> ScoredRun:
+def _scored_run(
+    source: Source, metrics: Sequence[str] | None, keep_requests: bool, by_content: bool
+) -> ScoredRun:
     """Returns a scored run; tasks without all answers are left out with a warning.
 
-    Raises the first error if no task can be scored.
+    Raises the first error if no task can be scored. If `by_content` is set, the tasks have hashes
+    of their documents.
     """
     try:
         parts = [score_documents(source)]
     except DataError:
         parts, errors = [], []
-        for name in sorted(_task_names(source)):
+        for name in sorted(task_names(source)):
             try:
-                parts.append(score_documents(_with_tasks(source, [name])))
+                parts.append(score_documents(with_tasks(source, [name])))
             except DataError as error:
                 errors.append(error)
                 logger.warning("%s is left out: %s", name, error)
         if not parts:
             raise errors[0] from None
-    run = parts[0].run
+    run, results = parts[0].run, recorded_results(source)
     tasks: dict[str, ScoredTask] = {}
     groups: dict[str, Group] = {}
     for part in parts:
         groups.update(part.groups)
         for name, scored in part.scores.items():
-            tasks[name] = _scored_task(name, scored, part, metrics, keep_requests)
-    template = run.apply_chat_template or None
+            hashes = part.hashes.get(name, {})
+            tasks[name] = ScoredTask(
+                name,
+                scored.doc_ids,
+                _columns(scored, metrics),
+                _clusters(scored, part),
+                task_settings(
+                    source, run, scored.task, scored.requests, hashes, results.get(name, {})
+                ),
+                scored.requests if keep_requests else (),
+                [document_hash(one[0].doc) for one in scored.requests] if by_content else (),
+            )
+    if metrics is not None and not any(task.scores for task in tasks.values()):
+        known = {
+            metric for part in parts for one in part.scores.values() for metric, _ in one.columns()
+        }
+        raise ConfigError(
+            f"{source.path}: no task has the metric {' or '.join(metrics)}. The metrics of the run "
+            f"are: {', '.join(sorted(known))}."
+        )
+    template = chat_template(run, next(iter(results.values()), {}))
     return ScoredRun("", source.path, model_name(run), template, tasks, groups)
 
 
-def _scored_task(
-    name: str,
-    scored: TaskScores,
-    answers: ScoredAnswers,
-    metrics: Sequence[str] | None,
-    keep_requests: bool,
-) -> ScoredTask:
-    """Returns one task without what the comparison does not need."""
-    task = scored.task
-    aggregations, directions = task.aggregation(), task.higher_is_better()
-    scores = {
+def _columns(scored: TaskScores, metrics: Sequence[str] | None) -> dict[Key, Scores]:
+    """Returns the values of the metrics of a task; only of `metrics` unless it is None."""
+    aggregations, directions = scored.task.aggregation(), scored.task.higher_is_better()
+    return {
         (metric, pipeline): Scores(
             column.values,
             column.positions,
@@ -231,31 +207,11 @@ def _scored_task(
         for (metric, pipeline), column in scored.columns().items()
         if metrics is None or metric in metrics
     }
+
+
+def _clusters(scored: TaskScores, answers: ScoredAnswers) -> Sequence[Hashable] | None:
     shared = clusters_of(scored, answers.run.cluster)
-    hashes = answers.hashes.get(name, {})
-    config = task.dump_config()
-    settings = {
-        "version": task.VERSION,
-        "num_fewshot": config.get("num_fewshot") or 0,
-        "output_type": config.get("output_type"),
-        "generation_kwargs": config.get("generation_kwargs"),
-        "repeats": config.get("repeats"),
-        "data": hashes.get("data"),
-        "prompts": hashes.get("prompts"),
-        "config": {
-            key: hash_json(value) for key, value in config.items() if key not in _UNIMPORTANT
-        },
-    }
-    documents = [] if "data" in hashes else [document_hash(one[0].doc) for one in scored.requests]
-    return ScoredTask(
-        name,
-        scored.doc_ids,
-        scores,
-        None if shared is None else shared[1],
-        settings,
-        scored.requests if keep_requests else (),
-        documents,
-    )
+    return None if shared is None else shared[1]
 
 
 def _labelled(runs: Sequence[ScoredRun]) -> list[ScoredRun]:

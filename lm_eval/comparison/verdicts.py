@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from enum import IntEnum
 
-from lm_eval.comparison.compare import Comparison, Row
 from lm_eval.comparison.differences import IDENTICAL
+from lm_eval.comparison.rows import Comparison, Row
 
 
 def verdict(row: Row, confidence: float) -> str:
@@ -42,7 +42,8 @@ def verdict(row: Row, confidence: float) -> str:
 
 def _unit(row: Row) -> tuple[str, float]:
     """Returns the unit of differences and what they are multiplied by: points for shares."""
-    share = all(0 <= score <= 1 for score in (row.difference.first, row.difference.second))
+    scores = row.difference.first, row.difference.second
+    share = all(0 <= score <= 1 for score in scores) and row.higher_is_better is not False
     return (" points", 100.0) if share else ("", 1.0)
 
 
@@ -88,7 +89,7 @@ def gate(rows: Sequence[Row], margin: float) -> tuple[Gate, list[str]]:
         low, high = row.difference.interval
         # How much worse the second run is: the first score minus the second, if higher is better.
         worst, best = (high, low) if row.higher_is_better is not False else (-low, -high)
-        if worst < margin:
+        if worst <= margin:
             results.append(Gate.PASSED)
             continue
         failed = best > margin

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-from lm_eval import __version__
+from lm_eval._version import __version__
 from lm_eval.errors import OutputError
 from lm_eval.results.files import sample_files
 from lm_eval.results.sample_log import read_samples_file
