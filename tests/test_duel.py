@@ -20,6 +20,7 @@ from tests.conftest import Folder
 from tests.skilled import ALIVE, ASKED, BREAKS_AFTER, MOST_ALIVE, noised_copy
 
 DOCUMENTS = 200
+SKILLS = (("a", 60), ("b", 55))
 
 
 @pytest.fixture
@@ -148,6 +149,19 @@ def test_an_interrupted_duel_asks_only_what_is_missing(
     assert len(asked_of("a")) == stricter.asked - done.asked > 0
 
 
+def test_an_interruption_says_how_to_continue(questions: Folder, tmp_path: Path) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    runs = [settings_of(questions, n, s, output_path=str(tmp_path / "out")) for n, s in SKILLS]
+    with pytest.raises(KeyboardInterrupt, match="the same command continues"):
+        duel(*runs, on_portion=interrupt)
+    asked = asked_of("a")
+    ASKED.clear()
+    duel(*runs)
+    assert not asked & asked_of("a")
+
+
 def test_a_run_after_a_duel_asks_only_what_the_duel_did_not(
     questions: Folder, tmp_path: Path
 ) -> None:
@@ -230,6 +244,7 @@ def test_the_demo_model_wins_against_a_noised_copy(
     assert "of 240 documents" in shown.err
     assert main([*words, *out, "--format", "json"]) == 0
     content = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "out" / "duel_demo_noised.json").read_text()) == content
     assert content["models"] == ["demo", "noised"]
     assert content["asked"] < content["documents"] == 240
     assert content["tasks"][0]["better"] == "demo"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from lm_eval.cli.options import (
@@ -122,6 +123,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Fights the duel and prints its result; returns 0."""
     from lm_eval.duels.duel import DuelSettings, duel
     from lm_eval.duels.report import as_json, as_text, progress
+    from lm_eval.results.files import write_atomically
+    from lm_eval.results.names import file_name
 
     given: dict[str, Any] = {
         name: value
@@ -142,4 +145,9 @@ def execute(arguments: argparse.Namespace) -> int:
         first, second, settings, lambda state: print(progress(state), file=sys.stderr, flush=True)
     )
     print(as_json(result) if arguments.format == "json" else as_text(result), end="")
+    if first.output_path is not None:
+        names = "_".join(map(file_name, result.labels))
+        file = Path(first.output_path) / f"duel_{names}.json"
+        write_atomically(file, [as_json(result)])
+        print(f"lm-eval: duel written to {file}", file=sys.stderr)
     return 0
