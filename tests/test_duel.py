@@ -226,6 +226,35 @@ def test_a_duel_that_cannot_work_is_refused(
         )
 
 
+@pytest.mark.parametrize("value", ["1.5", "float('nan')", None])
+def test_a_late_score_that_is_out_of_range_ends_the_duel(
+    questions: Folder, value: str | None
+) -> None:
+    _, late = random_order({"late": DOCUMENTS}, 1234)[100]
+    result = "{}" if value is None else f"{{'points': {value}}}"
+    questions.write(
+        "late.py",
+        "def score(doc, results):\n"
+        f"    return {result} if doc['n'] == {late} else {{'points': 0.5}}\n",
+    )
+    more = (
+        "process_results: !function late.score\n"
+        "metric_list: [{metric: points, aggregation: mean, higher_is_better: true}]"
+    )
+    write_task(questions, "late", more=more)
+    with pytest.raises(EvalError, match=f"document {late}: a duel needs a score between 0 and 1"):
+        fight(questions, (60, 60), tasks=["late"])
+
+
+def test_prompts_that_depend_on_the_model_are_refused(
+    questions: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashes = iter([{"data": "x", "prompts": "y"}, {"data": "x", "prompts": "z"}])
+    monkeypatch.setattr("lm_eval.duels.contestant.task_hashes", lambda *_: next(hashes))
+    with pytest.raises(EvalError, match="its prompts depend on the model"):
+        fight(questions, (60, 40))
+
+
 def test_an_unknown_metric_is_refused_before_a_model_is_loaded(questions: Folder) -> None:
     with pytest.raises(EvalError, match="Did you mean 'acc'"):
         fight(questions, (60, 50), DuelSettings(metric="acd"))
