@@ -176,7 +176,7 @@ WORK = {"coverage": coverage, "tests": tests, "power": power, "families": famili
 
 def main() -> None:
     """Runs the simulations that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(WORK)}")
     parser.add_argument("--runs", type=int, default=2000, help="simulated comparisons")
     given = parser.parse_args()

@@ -26,6 +26,7 @@ from lm_eval.engine.answer_index import (
     keys_by_position,
     tokens_by_position,
 )
+from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.engine.keys import request_keys, set_digests
 from lm_eval.engine.progress import stage
 from lm_eval.engine.repeats import grouped, repeated
@@ -40,6 +41,7 @@ from lm_eval.results.clean_scores import contaminated_documents, with_clean_scor
 from lm_eval.results.find_logs import find_logs
 from lm_eval.results.provenance import describe_settings
 from lm_eval.results.schema import EvalResults, RunStatistics
+from lm_eval.results.serialize import hash_json
 from lm_eval.results.summarize import UncertaintyConfig, summarize
 from lm_eval.runs.hashes import config_hash, task_hashes
 from lm_eval.runs.record import RunRecord, changes
@@ -47,6 +49,7 @@ from lm_eval.runs.stored import StoredRun, choose_runs, find_runs, only_run
 from lm_eval.scoring import TaskScores, unanswered_documents
 from lm_eval.scoring import answered as answered_tasks
 from lm_eval.scoring import score as score_task
+from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -227,10 +230,14 @@ class ScoredAnswers:
 
 
 @numpy_on_one_thread()
-def score_documents(source: Source) -> ScoredAnswers:
-    """Scores stored answers and returns the scores of documents; raises as `rescore` does."""
-    with _in_directory_of(source):
-        answered = _load(source)
+def score_documents(source: Source, shared: SharedRequests | None = None) -> ScoredAnswers:
+    """Scores stored answers and returns the scores of documents; raises as `rescore` does.
+
+    If `shared` is given, requests are taken from it or kept in it; then the `requests` in the
+    scores of tasks are only valid until the next call.
+    """
+    with gc_paused(), _in_directory_of(source):
+        answered = _load(source, shared)
         scores = _score_tasks(answered, source.wanted)
     hashes = answered.origin.get("hashes", {})
     return ScoredAnswers(answered.run, answered.loaded["groups"], scores, hashes)
@@ -259,10 +266,10 @@ def _in_directory_of(source: Source) -> Iterator[None]:
         yield
 
 
-def _load(source: Source) -> _AnsweredTasks:
+def _load(source: Source, shared: SharedRequests | None = None) -> _AnsweredTasks:
     if source.run is None:
         return _load_from_logs(source.path, source.wanted)
-    return _load_from_run(source.run, source.wanted)
+    return _load_from_run(source.run, source.wanted, shared)
 
 
 def _score_tasks(answered: _AnsweredTasks, wanted: Changes) -> dict[str, TaskScores]:
@@ -357,16 +364,98 @@ def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
 # -- answers from a run folder ----------------------------------------------------------------
 
 
-def _load_from_run(stored: StoredRun, wanted: Changes) -> _AnsweredTasks:
+@dataclass(frozen=True)
+class _BuiltTasks:
+    """Tasks with their requests, before answers are set.
+
+    `numbers` are the indices of the documents of each task, if not all were evaluated; `hashes` are
+    those of `task_hashes`.
+    """
+
+    loaded: TaskDict
+    numbers: Mapping[str, Sequence[int]]
+    hashes: Mapping[str, Mapping[str, str]]
+
+
+@dataclass
+class SharedRequests:
+    """The requests of one run, to score the answers of others to the same requests.
+
+    Runs that were made with the same tasks and settings differ only in their answers. Building
+    their requests once saves most of the time. The scores of a run must have been read from the
+    requests before the next one is scored.
+    """
+
+    _key: str = ""
+    _built: _BuiltTasks | None = None
+
+    def find(self, stored: StoredRun, run: RunConfig, wanted: Changes) -> _BuiltTasks | None:
+        """Returns the requests for a run, without answers; None if its requests may differ."""
+        if self._built is None or self._key != _requests_key(stored, run, wanted):
+            return None
+        tasks = self._built.loaded["tasks"]
+        hashes = dict(self._built.hashes)
+        for name, task in tasks.items():
+            metadata = {**(task.get_config("metadata") or {}), **run.task_metadata}
+            hashes[name] = {**hashes[name], "config": config_hash(task, metadata)}
+            for request in task.instances:
+                request.forget_answers()
+        return replace(self._built, hashes=hashes)
+
+    def keep(self, built: _BuiltTasks, stored: StoredRun, run: RunConfig, wanted: Changes) -> None:
+        """Keeps requests for the next run, unless a class of a task may depend on the model."""
+        plain = all(type(task) is ConfigurableTask for task in built.loaded["tasks"].values())
+        self._built = built if plain and wanted.metrics is None and wanted.filters is None else None
+        self._key = _requests_key(stored, run, wanted)
+
+
+#: Settings of a run that do not change its requests. Model arguments are metadata of tasks; their
+#: effect is in the hashes of data and prompts.
+_ONLY_ANSWERS = {
+    *("model", "model_args", "metadata", "seed", "output_path", "use_cache", "log_samples"),
+    *("batch_size", "max_batch_size", "device", "bootstrap_iters"),
+}
+
+
+def _requests_key(stored: StoredRun, run: RunConfig, wanted: Changes) -> str:
+    """Returns a hash of all that the requests of a run depend on."""
+    record = stored.record
+    hashes = {
+        name: {key: one.get(key) for key in ("data", "prompts", "documents")}
+        for name, one in record.tasks.items()
+    }
+    settings = {k: v for k, v in record.settings.items() if k not in _ONLY_ANSWERS}
+    chosen = [wanted.tasks, wanted.include_path, wanted.settings]
+    metadata = sorted(run.task_metadata)
+    return hash_json([hashes, settings, run.seed.fewshot, record.directory, metadata, chosen])
+
+
+def _load_from_run(
+    stored: StoredRun, wanted: Changes, shared: SharedRequests | None = None
+) -> _AnsweredTasks:
     """Returns the tasks of a stored run, with the answers from its store in their requests.
 
     Raises `DataError` if an answer is missing.
     """
     record = stored.record
     run = _settings(record.settings, wanted, stored.file)
+    built = None if shared is None else shared.find(stored, run, wanted)
+    if built is None:
+        built = _build_tasks(stored, run, wanted)
+        if shared is not None:
+            shared.keep(built, stored, run, wanted)
+    state, hashes = record.state, built.hashes
+    with AnswerStore(stored.answers, state["model"], read_only=True) as store:
+        _set_answers(run, stored, store, built.loaded["tasks"], hashes)
+    origin = {"run": str(stored.folder.path), "model_identity": state["model"], "hashes": hashes}
+    return _AnsweredTasks(run, built.loaded, built.numbers, state.get("think_end_token"), origin)
+
+
+def _build_tasks(stored: StoredRun, run: RunConfig, wanted: Changes) -> _BuiltTasks:
+    """Returns the tasks of a stored run with their requests."""
     manager = TaskManager(include_path=run.include_path, metadata=run.task_metadata)
     with mirror_at(run.data_dir):
-        loaded = _load_as_in_run(run, record.settings.get("tasks"), manager)
+        loaded = _load_as_in_run(run, stored.record.settings.get("tasks"), manager)
         tasks = loaded["tasks"]
         written = {name: config_hash(task) for name, task in tasks.items()}
         _change_tasks(tasks, wanted)
@@ -382,11 +471,7 @@ def _load_from_run(stored: StoredRun, wanted: Changes) -> _AnsweredTasks:
             name: {**task_hashes(task, task.describe_data()), "config": written[name]}
             for name, task in tasks.items()
         }
-    state = record.state
-    with AnswerStore(stored.answers, state["model"], read_only=True) as store:
-        _set_answers(run, stored, store, tasks, hashes)
-    origin = {"run": str(stored.folder.path), "model_identity": state["model"], "hashes": hashes}
-    return _AnsweredTasks(run, loaded, numbers, state.get("think_end_token"), origin)
+    return _BuiltTasks(loaded, numbers, hashes)
 
 
 def _load_as_in_run(run: RunConfig, before: Any, manager: TaskManager) -> TaskDict:

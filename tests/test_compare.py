@@ -85,6 +85,17 @@ def test_groups_are_compared_by_their_own_weights(found: Comparison) -> None:
     assert math.isnan(by_size.p_holm)  # only the tests of tasks are corrected
 
 
+def test_the_order_of_runs_changes_only_signs(
+    runs: tuple[Path, Path], found: Comparison, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Runs with the same requests share them, and nothing of one model's answers stays behind."""
+    for row in lm_eval.compare(*reversed(runs)).rows:
+        other = found.row(row.name, row.metric).difference
+        assert (row.difference.first, row.difference.second) == (other.second, other.first)
+        assert row.difference.value == -other.value
+    assert not caplog.records  # the configuration of the second run is known to be unchanged
+
+
 def test_lower_perplexity_is_better(found: Comparison) -> None:
     row = found.row("stories")
     # Three words each: log-likelihoods of -3 where the model is right and -6 where it is wrong.
@@ -208,6 +219,13 @@ def test_a_verdict_is_a_sentence_to_quote(found: Comparison) -> None:
         "numbers, acc: undecided. first scores higher by 30 ± 48 points (95%, 10 documents, "
         "p = 0.38); differences under 60 points could not have been seen reliably."
     )
+
+
+def test_a_verdict_about_a_corpus_metric_has_both_ends_of_the_interval(found: Comparison) -> None:
+    row = found.row("stories")
+    low, high = row.difference.interval
+    sentence = verdict(row, 0.95)
+    assert f"second scores higher by 1.4 [{-high:.2g} to {-low:.2g}] (95%, 10 documents" in sentence
 
 
 def test_every_format_has_every_row(

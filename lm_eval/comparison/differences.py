@@ -20,6 +20,9 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 IDENTICAL = "identical"
 """The name of the test of runs with equal scores on every document: there is nothing to test."""
 
+BOOTSTRAP = "bootstrap"
+"""The name of the test of scores that are not means of the scores of documents."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -144,7 +147,7 @@ def _resampled_difference(
     """
     scores = float(aggregation(list(first))), float(aggregation(list(second)))
     value, count = scores[0] - scores[1], len(first if clusters is None else set(clusters))
-    stderr, interval, p_value, test = math.nan, (math.nan, math.nan), math.nan, "bootstrap"
+    stderr, interval, p_value, test = math.nan, (math.nan, math.nan), math.nan, BOOTSTRAP
     if all(a == b for a, b in zip(first, second, strict=True)):
         stderr, interval, p_value, test = 0.0, (0.0, 0.0), 1.0, IDENTICAL
     elif count > 1:

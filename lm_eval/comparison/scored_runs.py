@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from lm_eval.comparison.task_settings import (
     TaskSettings,
     chat_template,
     recorded_results,
+    same_prompts,
     task_settings,
 )
 from lm_eval.errors import ConfigError, DataError
 from lm_eval.metrics.aggregations import mean
-from lm_eval.rescore import Changes, ScoredAnswers, Source, score_documents
+from lm_eval.rescore import Changes, ScoredAnswers, SharedRequests, Source, score_documents
 from lm_eval.results.provenance import model_name
 from lm_eval.results.samples import document_hash
 from lm_eval.results.summarize import clusters_of
@@ -137,23 +138,31 @@ def load_runs(
                 "is" if len(left) == 1 else "are",
             )
     by_content = any(source.run is None for source in sources)  # logs have no hash of the data
+    checked = {name for name in common if not same_prompts(sources, name)}
+    shared = None if keep_requests else SharedRequests()
     runs = []
     for source, found in zip(sources, names, strict=True):
         chosen = source if found == common else with_tasks(source, sorted(common))
-        runs.append(_scored_run(chosen, metrics, keep_requests, by_content))
+        runs.append(_scored_run(chosen, metrics, keep_requests, by_content, checked, shared))
     return _labelled(runs)
 
 
 def _scored_run(
-    source: Source, metrics: Sequence[str] | None, keep_requests: bool, by_content: bool
+    source: Source,
+    metrics: Sequence[str] | None,
+    keep_requests: bool,
+    by_content: bool,
+    checked: Collection[str],
+    shared: SharedRequests | None,
 ) -> ScoredRun:
     """Returns a scored run; tasks without all answers are left out with a warning.
 
     Raises the first error if no task can be scored. If `by_content` is set, the tasks have hashes
-    of their documents.
+    of their documents; those in `checked` have hashes of their prompts. `shared` are requests of
+    the run before, which may be the same.
     """
     try:
-        parts = [score_documents(source)]
+        parts = [score_documents(source, shared)]
     except DataError:
         parts, errors = [], []
         for name in sorted(task_names(source)):
@@ -177,7 +186,13 @@ def _scored_run(
                 _columns(scored, metrics),
                 _clusters(scored, part),
                 task_settings(
-                    source, run, scored.task, scored.requests, hashes, results.get(name, {})
+                    source,
+                    run,
+                    scored.task,
+                    scored.requests,
+                    hashes,
+                    results.get(name, {}),
+                    with_prompts=name in checked,
                 ),
                 scored.requests if keep_requests else (),
                 [document_hash(one[0].doc) for one in scored.requests] if by_content else (),

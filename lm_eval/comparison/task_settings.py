@@ -41,8 +41,8 @@ class TaskSettings:
         run_prompts: a hash of all prompts at the time of the run; None if it is not known, and if
             they contain a chat template.
         prompts_changed: whether the prompts have changed between the run and now.
-        prompts: for each document a hash of its prompts without chat template; empty if the prompts
-            that are known contain a chat template.
+        prompts: for each document a hash of its prompts without chat template; empty if they are
+            not needed, and if only prompts with a chat template are known.
     """
 
     values: Mapping[str, Any]
@@ -62,6 +62,7 @@ def task_settings(
     requests: Sequence[Sequence[Instance]],
     hashes: Mapping[str, str],
     results: Mapping[str, Any],
+    with_prompts: bool = True,
 ) -> TaskSettings:
     """Returns the settings of a task.
 
@@ -74,12 +75,14 @@ def task_settings(
             sample logs.
         results: the results file that was written with the answers (`recorded_results`); empty if
             there is none.
+        with_prompts: whether the prompts of each document are needed.
     """
     name, config = str(task.task_name), task.dump_config()
     recorded = (results.get("configs") or {}).get(name) or {}
     before = {} if source.run is None else source.run.record.tasks.get(name, {})
     templated = bool(run.apply_chat_template or results.get("chat_template"))
     version = (results.get("versions") or {}).get(name)
+    known = source.run is not None or not templated  # logs have the prompts as they were sent
     return TaskSettings(
         values={
             "version": _number(task.VERSION if version in (None, "Yaml") else version),
@@ -97,8 +100,18 @@ def task_settings(
         data=before.get("data"),
         run_prompts=None if templated else before.get("prompts"),
         prompts_changed=not templated and before.get("prompts") != hashes.get("prompts"),
-        prompts=() if templated and source.run is None else [_prompts(one) for one in requests],
+        prompts=[_prompts(one) for one in requests] if known and with_prompts else (),
     )
+
+
+def same_prompts(sources: Sequence[Source], name: str) -> bool:
+    """Returns whether the records of all runs show that a task had the same prompts in them."""
+    if any(
+        one.run is None or one.run.record.settings.get("apply_chat_template") for one in sources
+    ):
+        return False
+    records = [one.run.record.tasks.get(name, {}) for one in sources if one.run is not None]
+    return len({(one.get("prompts"), one.get("documents")) for one in records}) == 1
 
 
 def chat_template(run: RunConfig, results: Mapping[str, Any]) -> str | None:

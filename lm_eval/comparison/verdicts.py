@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from enum import IntEnum
 
-from lm_eval.comparison.differences import IDENTICAL
+from lm_eval.comparison.differences import BOOTSTRAP, IDENTICAL, Difference
 from lm_eval.comparison.rows import Comparison, Row
 
 
@@ -25,11 +25,9 @@ def verdict(row: Row, confidence: float) -> str:
             f"{difference.documents} document{'s'[: difference.documents > 1]} is not known."
         )
     unit, scale = _unit(row)
-    low, high = difference.interval
-    half = (high - low) / 2 * scale
-    details = f"{confidence:.0%}, {difference.documents:,} documents, p = {_p(difference.p_value)}"
+    details = f"{confidence:.0%}, {difference.documents:,} documents, p {_p(difference.p_value)}"
     seen = f"differences under {row.detectable * scale:.2g}{unit} could not have been seen reliably"
-    size = f"{abs(difference.value) * scale:.2g} ± {half:.2g}{unit} ({details})"
+    size = f"{_size(difference, scale)}{unit} ({details})"
     if row.better is None:
         higher = row.first if difference.value > 0 else row.second
         return f"{what}: undecided. {higher} scores higher by {size}; {seen}."
@@ -47,8 +45,18 @@ def _unit(row: Row) -> tuple[str, float]:
     return (" points", 100.0) if share else ("", 1.0)
 
 
+def _size(difference: Difference, scale: float) -> str:
+    """Returns the size of a difference and its interval, of which a bootstrap has two ends."""
+    low, high = (end * scale for end in difference.interval)
+    size = f"{abs(difference.value) * scale:.2g}"
+    if difference.test != BOOTSTRAP:
+        return f"{size} ± {(high - low) / 2:.2g}"
+    low, high = (low, high) if difference.value > 0 else (-high, -low)
+    return f"{size} [{low:.2g} to {high:.2g}]"
+
+
 def _p(value: float) -> str:
-    return "<0.0001" if value < 0.0001 else f"{value:.2g}"
+    return "< 0.0001" if value < 0.0001 else f"= {value:.2g}"
 
 
 def summary(comparison: Comparison) -> list[str]:
