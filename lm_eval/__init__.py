@@ -8,6 +8,7 @@ from lm_eval._lazy import lazy_exports
 from lm_eval._version import __version__
 
 if TYPE_CHECKING:
+    from lm_eval.comparison.compare import compare as compare
     from lm_eval.evaluator import evaluate as evaluate
     from lm_eval.evaluator import resume as resume
     from lm_eval.evaluator import simple_evaluate as simple_evaluate
@@ -20,6 +21,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "capabilities": "lm_eval.features",
         "check_model": "lm_eval.models.contract.check",
+        "compare": "lm_eval.comparison.compare",
         "evaluate": "lm_eval.evaluator",
         "resume": "lm_eval.evaluator",
         "score": "lm_eval.rescore",
@@ -30,6 +32,7 @@ __all__ = [
     "__version__",
     "capabilities",
     "check_model",
+    "compare",
     "evaluate",
     "resume",
     "score",

@@ -79,6 +79,7 @@ def run_evaluation(
     run: RunConfig,
     task_manager: TaskManager | None = None,
     observers: Sequence[RunObserver] = (),
+    lm: LM | None = None,
 ) -> EvalResults | None:
     """Runs one evaluation and returns its results; saves them if the run has an `output_path`.
 
@@ -89,6 +90,8 @@ def run_evaluation(
         run: the settings of the run.
         task_manager: finds the tasks; by default one that searches `run.include_path`.
         observers: called when the run starts, when it is scored and when its results are saved.
+        lm: the model, if it was created before from the run's `model` and `model_args`; several
+            runs can share it.
 
     Returns:
         The results; None in a process that does not collect answers (a rank other than 0). Raises
@@ -99,7 +102,7 @@ def run_evaluation(
         for observer in observers:
             observer.opened(run)
         with exits_as_errors():
-            results = _evaluate_run(run, active_run, task_manager)
+            results = _evaluate_run(run, active_run, task_manager, lm)
         if results is None or not active_run.writes:
             return results
         try:
@@ -113,7 +116,7 @@ def run_evaluation(
 
 
 def _evaluate_run(
-    run: RunConfig, active_run: Run, task_manager: TaskManager | None
+    run: RunConfig, active_run: Run, task_manager: TaskManager | None, lm: LM | None = None
 ) -> EvalResults | None:
     """Loads tasks and model, and evaluates; returns as `run_evaluation` does.
 
@@ -135,8 +138,9 @@ def _evaluate_run(
             with code_session(run, active_run.verdicts):
                 check_integrity(run.task_list, manager, tasks, run.seed.fewshot)
     with stages("load_model"):
-        check_before_loading(run)
-        lm = create_model(run)
+        if lm is None:
+            check_before_loading(run)
+            lm = create_model(run)
     seed_generators(run.seed)
     return evaluate_tasks(
         run, lm, tasks, groups, active_run, stages, run.seed.torch, started, decontamination

@@ -40,6 +40,19 @@ class LoggedTasks:
     not_scored: dict[str, str] = field(default_factory=dict)
 
 
+def logs_of_tasks(path: Path, include_path: Sequence[str]) -> dict[str, Path]:
+    """Returns a dictionary of task name to sample log (`find_logs`), for known names of tasks.
+
+    `include_path` are additional folders with tasks.
+    """
+
+    @cache
+    def index() -> Iterable[str]:
+        return TaskManager(include_path=include_path).task_index
+
+    return find_logs(path, lambda name: name in index())
+
+
 def load_from_logs(
     path: Path, include_path: Sequence[str], configure: Callable[[dict[str, Any]], RunConfig]
 ) -> LoggedTasks:
@@ -52,12 +65,7 @@ def load_from_logs(
 
     Raises `OutputError` if there are no logs, and the error of the first log if none can be used.
     """
-
-    @cache
-    def index() -> Iterable[str]:
-        return TaskManager(include_path=include_path).task_index
-
-    logs = find_logs(path, lambda name: name in index())
+    logs = logs_of_tasks(path, include_path)
     if not logs:
         raise OutputError(
             f"{path}: contains neither a run ({RECORD_FILE} and its answers) nor sample logs "

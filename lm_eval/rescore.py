@@ -8,11 +8,13 @@ and metrics take effect.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lm_eval.api.group import Group
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.api.task import Task
 from lm_eval.code_scoring import code_session
@@ -25,6 +27,7 @@ from lm_eval.engine.answer_index import (
     keys_by_position,
     tokens_by_position,
 )
+from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.engine.keys import request_keys, set_digests
 from lm_eval.engine.progress import stage
 from lm_eval.engine.repeats import grouped, repeated
@@ -39,6 +42,7 @@ from lm_eval.results.clean_scores import contaminated_documents, with_clean_scor
 from lm_eval.results.find_logs import find_logs
 from lm_eval.results.provenance import describe_settings
 from lm_eval.results.schema import EvalResults, RunStatistics
+from lm_eval.results.serialize import hash_json
 from lm_eval.results.summarize import UncertaintyConfig, summarize
 from lm_eval.runs.consent import Consent
 from lm_eval.runs.hashes import config_hash, task_hashes
@@ -47,6 +51,7 @@ from lm_eval.runs.stored import StoredRun, choose_runs, find_runs, only_run
 from lm_eval.scoring import TaskScores, unanswered_documents
 from lm_eval.scoring import answered as answered_tasks
 from lm_eval.scoring import score as score_task
+from lm_eval.tasks.configurable import ConfigurableTask
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
 logger = logging.getLogger(__name__)
@@ -213,6 +218,39 @@ def _tasks_in_run(record: RunRecord, names: Sequence[str]) -> list[str]:
     return list(found)
 
 
+@dataclass(frozen=True)
+class ScoredAnswers:
+    """The scores of stored answers, document by document.
+
+    Attributes:
+        run: the settings of the run, with changes.
+        groups: the groups by name.
+        scores: the scores of each task.
+        hashes: the hashes of each task (`task_hashes`); empty for sample logs.
+    """
+
+    run: RunConfig
+    groups: Mapping[str, Group]
+    scores: Mapping[str, TaskScores]
+    hashes: Mapping[str, Mapping[str, str]]
+
+
+@numpy_on_one_thread()
+def score_documents(source: Source, shared: SharedRequests | None = None) -> ScoredAnswers:
+    """Scores stored answers and returns the scores of documents; raises as `rescore` does.
+
+    If `shared` is given, requests are taken from it or kept in it; then the `requests` in the
+    scores of tasks are only valid until the next call.
+    """
+    with gc_paused(), _permitted(source) as settings:
+        answered = _load(source, settings, shared)
+        check_run(answered.run, answered.loaded["tasks"])
+        with code_session(answered.run, answered.verdicts):
+            scores = _score_tasks(answered, source.wanted)
+    hashes = answered.origin.get("hashes", {})
+    return ScoredAnswers(answered.run, answered.loaded["groups"], scores, hashes)
+
+
 @numpy_on_one_thread()
 @stage("Scoring stored answers")
 def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
@@ -221,9 +259,21 @@ def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
     Raises `DataError` if answers are missing or cannot be read, `OutputError` if there are no
     sample logs, and `ConfigError` if a setting, filter pipeline or metric is invalid.
     """
-    wanted = source.wanted
+    with _permitted(source) as settings:
+        return _score(_load(source, settings), source.wanted)
+
+
+@contextmanager
+def _permitted(source: Source) -> Iterator[Mapping[str, Any]]:
+    """Yields the recorded settings that may be used; nothing for sample logs.
+
+    Inside the `with` block, the directory and the environment are those of the run. Raises
+    `ForeignRunError` if the run is somebody else's and would use code of theirs.
+    """
     if source.run is None:
-        return _score(_load_from_logs(source.path, wanted), wanted)
+        yield {}
+        return
+    wanted = source.wanted
     consent = Consent(
         confirm_run_unsafe_code=bool(wanted.settings.get("confirm_run_unsafe_code")),
         include_path=wanted.include_path,
@@ -235,7 +285,27 @@ def rescore(source: Source) -> tuple[RunConfig, EvalResults]:
         settings["include_path"] = None
     run = RunConfig.from_record(settings, source.run.file)
     with source.run.in_original_directory(with_model=False), run.in_environment():
-        return _score(_load_from_run(source.run, settings, wanted), wanted)
+        yield settings
+
+
+def _load(
+    source: Source, settings: Mapping[str, Any], shared: SharedRequests | None = None
+) -> _AnsweredTasks:
+    """Returns the tasks of a source with their answers; `settings` are those of `_permitted`."""
+    if source.run is None:
+        return _load_from_logs(source.path, source.wanted)
+    return _load_from_run(source.run, settings, source.wanted, shared)
+
+
+def _score_tasks(answered: _AnsweredTasks, wanted: Changes) -> dict[str, TaskScores]:
+    """Returns the scores of tasks whose requests have answers."""
+    scores: dict[str, TaskScores] = {}
+    for name, task in answered_tasks(answered.loaded["tasks"]).items():
+        scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
+        if wanted.metrics is not None:
+            _drop_other_metrics(scored)
+        scores[name] = scored
+    return scores
 
 
 def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalResults]:
@@ -244,13 +314,8 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
     check_run(run, loaded["tasks"])
     findings = None if run.decontaminate is None else read_findings(run.decontaminate)
     decontamination = contaminated_documents(run.decontaminate, findings, loaded["tasks"])
-    scores: dict[str, TaskScores] = {}
     with code_session(run, answered.verdicts) as programs:
-        for name, task in answered_tasks(loaded["tasks"]).items():
-            scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
-            if wanted.metrics is not None:
-                _drop_other_metrics(scored)
-            scores[name] = scored
+        scores = _score_tasks(answered, wanted)
     uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
     summary = with_clean_scores(
         summarize(scores, loaded["groups"], uncertainty, keep_samples=run.log_samples),
@@ -327,8 +392,77 @@ def _pipelines(task: Task, wanted: Sequence[Any]) -> list[dict[str, Any]]:
 # -- answers from a run folder ----------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _BuiltTasks:
+    """Tasks with their requests, before answers are set.
+
+    `numbers` are the indices of the documents of each task, if not all were evaluated; `hashes` are
+    those of `task_hashes`.
+    """
+
+    loaded: TaskDict
+    numbers: Mapping[str, Sequence[int]]
+    hashes: Mapping[str, Mapping[str, str]]
+
+
+@dataclass
+class SharedRequests:
+    """The requests of one run, to score the answers of others to the same requests.
+
+    Runs that were made with the same tasks and settings differ only in their answers. Building
+    their requests once saves most of the time. The scores of a run must have been read from the
+    requests before the next one is scored.
+    """
+
+    _key: str = ""
+    _built: _BuiltTasks | None = None
+
+    def find(self, stored: StoredRun, run: RunConfig, wanted: Changes) -> _BuiltTasks | None:
+        """Returns the requests for a run, without answers; None if its requests may differ."""
+        if self._built is None or self._key != _requests_key(stored, run, wanted):
+            return None
+        tasks = self._built.loaded["tasks"]
+        hashes = dict(self._built.hashes)
+        for name, task in tasks.items():
+            metadata = {**(task.get_config("metadata") or {}), **run.task_metadata}
+            hashes[name] = {**hashes[name], "config": config_hash(task, metadata)}
+            for request in task.instances:
+                request.forget_answers()
+        return replace(self._built, hashes=hashes)
+
+    def keep(self, built: _BuiltTasks, stored: StoredRun, run: RunConfig, wanted: Changes) -> None:
+        """Keeps requests for the next run, unless a class of a task may depend on the model."""
+        plain = all(type(task) is ConfigurableTask for task in built.loaded["tasks"].values())
+        self._built = built if plain and wanted.metrics is None and wanted.filters is None else None
+        self._key = _requests_key(stored, run, wanted)
+
+
+#: Settings of a run that do not change its requests. Model arguments are metadata of tasks; their
+#: effect is in the hashes of data and prompts.
+_ONLY_ANSWERS = {
+    *("model", "model_args", "metadata", "seed", "output_path", "use_cache", "log_samples"),
+    *("batch_size", "max_batch_size", "device", "bootstrap_iters"),
+}
+
+
+def _requests_key(stored: StoredRun, run: RunConfig, wanted: Changes) -> str:
+    """Returns a hash of all that the requests of a run depend on."""
+    record = stored.record
+    hashes = {
+        name: {key: one.get(key) for key in ("data", "prompts", "documents")}
+        for name, one in record.tasks.items()
+    }
+    settings = {k: v for k, v in record.settings.items() if k not in _ONLY_ANSWERS}
+    chosen = [wanted.tasks, wanted.include_path, wanted.settings]
+    metadata = sorted(run.task_metadata)
+    return hash_json([hashes, settings, run.seed.fewshot, record.directory, metadata, chosen])
+
+
 def _load_from_run(
-    stored: StoredRun, settings: Mapping[str, Any], wanted: Changes
+    stored: StoredRun,
+    settings: Mapping[str, Any],
+    wanted: Changes,
+    shared: SharedRequests | None = None,
 ) -> _AnsweredTasks:
     """Returns the tasks of a stored run, with the answers from its store in their requests.
 
@@ -336,6 +470,30 @@ def _load_from_run(
     """
     record = stored.record
     run = _settings(settings, wanted, stored.file)
+    built = None if shared is None else shared.find(stored, run, wanted)
+    if built is None:
+        built = _build_tasks(settings, run, wanted)
+        if shared is not None:
+            shared.keep(built, stored, run, wanted)
+    state, hashes = record.state, built.hashes
+    with AnswerStore(stored.answers, state["model"], read_only=True) as store:
+        _set_answers(run, stored, store, built.loaded["tasks"], hashes)
+    origin = {"run": str(stored.folder.path), "model_identity": state["model"], "hashes": hashes}
+    return _AnsweredTasks(
+        run,
+        built.loaded,
+        built.numbers,
+        state.get("think_end_token"),
+        origin,
+        stored.folder.verdicts,
+    )
+
+
+def _build_tasks(settings: Mapping[str, Any], run: RunConfig, wanted: Changes) -> _BuiltTasks:
+    """Returns the tasks of a stored run with their requests.
+
+    `settings` are those of its record that may be used.
+    """
     manager = TaskManager(include_path=run.include_path, metadata=run.task_metadata)
     with mirror_at(run.data_dir):
         loaded = _load_as_in_run(run, settings.get("tasks"), manager)
@@ -354,13 +512,7 @@ def _load_from_run(
             name: {**task_hashes(task, task.describe_data()), "config": written[name]}
             for name, task in tasks.items()
         }
-    state = record.state
-    with AnswerStore(stored.answers, state["model"], read_only=True) as store:
-        _set_answers(run, stored, store, tasks, hashes)
-    origin = {"run": str(stored.folder.path), "model_identity": state["model"], "hashes": hashes}
-    return _AnsweredTasks(
-        run, loaded, numbers, state.get("think_end_token"), origin, stored.folder.verdicts
-    )
+    return _BuiltTasks(loaded, numbers, hashes)
 
 
 def _load_as_in_run(run: RunConfig, before: Any, manager: TaskManager) -> TaskDict:

@@ -97,6 +97,16 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "logged_tasks", "engine", "scoring", "results", "runs"}
     | {"contamination.findings", "code_scoring"},
+    "comparison": FOUNDATION
+    | CONTRACTS
+    | TASK_CONTRACTS
+    | {"config", "rescore", "logged_tasks", "scoring", "metrics", "stats", "results", "runs"},
+    "duels": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "preparation", "engine", "models", "scoring", "results", "runs", "evaluator"},
+    "studies": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "engine", "models", "results", "runs", "evaluator"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
@@ -107,7 +117,8 @@ MAY_USE = {
     "cli": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
-    | {"runs", "scaffold", "contamination.findings", "contamination", "code_scoring"},
+    | {"runs", "scaffold", "contamination.findings", "contamination", "comparison", "duels"}
+    | {"studies", "code_scoring"},
     "_cli": FOUNDATION | {"config", "cli"},
 }
 

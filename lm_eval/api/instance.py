@@ -128,6 +128,11 @@ class Instance:
         """Sets `resps`, one answer per repeat."""
         self.resps = answers
 
+    def forget_answers(self) -> None:
+        """Removes the answers and all that was derived from them, to score others."""
+        self.resps, self.filtered_resps, self.extraction_failed = [], {}, ()
+        self.thinking = self.conclusions = self.tokens = None
+
     def set_digest(self, digest: bytes | None) -> None:
         """Sets the hash under which answers are stored; None if the request cannot be hashed."""
         self.digest = digest

@@ -19,8 +19,11 @@ from typing import Any, NoReturn
 from lm_eval._version import __version__
 from lm_eval.cli import (
     check_model,
+    compare,
     contamination,
     doctor,
+    duel,
+    export,
     fetch,
     ls,
     new,
@@ -30,6 +33,7 @@ from lm_eval.cli import (
     run,
     score,
     show,
+    study,
     validate,
 )
 from lm_eval.cli.streams import lasting_streams, say
@@ -50,6 +54,10 @@ COMMANDS = {
     "resume": resume,
     "score": score,
     "reproduce": reproduce,
+    "compare": compare,
+    "duel": duel,
+    "study": study,
+    "export": export,
     "ls": ls,
     "list": ls,
     "show": show,
@@ -72,6 +80,9 @@ examples:
   lm-eval show demo_choice --num_fewshot 2         the exact prompts of a document
   lm-eval resume out                               resume an interrupted run
   lm-eval score out --filter majority              score stored answers with another filter
+  lm-eval compare out_a out_b                      is one model better, and by how much
+  lm-eval duel MODEL_A MODEL_B --tasks gsm8k       ask both only until that is known
+  lm-eval study --model demo --tasks demo_choice --formats mcqa,cloze
   lm-eval new task my_task                         write a small task to start from
   lm-eval check-model my_model.py:MyModel          check a model class
   lm-eval validate --tasks my_task --include_path my_task

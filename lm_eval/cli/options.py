@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lm_eval.config.run import RunConfig
 
 
 def add_include_path(parser: Any) -> None:
@@ -18,11 +22,16 @@ def add_include_path(parser: Any) -> None:
     )
 
 
-def add_prompt_options(parser: Any) -> None:
-    """Adds the options that determine the prompts."""
-    parser.add_argument(
-        "--num_fewshot", "-f", type=int, metavar="N", help="number of few-shot examples in a prompt"
-    )
+def add_prompt_options(parser: Any, num_fewshot: bool = True) -> None:
+    """Adds the options that determine the prompts, with or without `--num_fewshot`."""
+    if num_fewshot:
+        parser.add_argument(
+            "--num_fewshot",
+            "-f",
+            type=int,
+            metavar="N",
+            help="number of few-shot examples in a prompt",
+        )
     parser.add_argument(
         "--apply_chat_template",
         nargs="?",
@@ -168,6 +177,30 @@ def add_run_id(parser: Any) -> None:
         metavar="ID",
         help="id of one run, if the folder contains several",
     )
+
+
+def model_run(spec: str, given: dict[str, Any]) -> RunConfig:
+    """Returns the settings of a run of the model that `spec` names.
+
+    Args:
+        spec: `NAME,KEY=VALUE,…`, or the path of a YAML file with the settings of a run.
+        given: further settings, which replace those of the file.
+
+    Raises `ConfigError` if a setting is not valid.
+    """
+    from lm_eval.config.arguments import split_outside_brackets
+    from lm_eval.config.run import RunConfig
+    from lm_eval.errors import ConfigError
+
+    if Path(spec).suffix in (".yaml", ".yml"):
+        return RunConfig.from_file(spec, **given)
+    name, *rest = split_outside_brackets(spec)
+    if "=" in name or not name.strip():
+        raise ConfigError(
+            f"{spec!r} does not begin with the name of a model. Write NAME,KEY=VALUE,… such as "
+            "hf,pretrained=gpt2."
+        )
+    return RunConfig(model=name.strip(), model_args=",".join(rest), **given)
 
 
 def include_paths(given: list[list[str]] | None) -> list[str] | None:

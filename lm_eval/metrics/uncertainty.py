@@ -21,6 +21,8 @@ from lm_eval.stats.bootstrap import (
     bootstrap_from_sums,
     bootstrap_median,
     bootstrap_stderr,
+    bootstrap_values,
+    draw_replicates,
 )
 from lm_eval.stats.errors import cluster_codes, clustered_stderr, mean_stderr
 from lm_eval.stats.intervals import Interval, normal_interval, t_interval, wilson_interval
@@ -163,6 +165,46 @@ def standard_error(
     if aggregation is aggregations.median or is_resampled(aggregation):
         return _bootstrap_by_calling(aggregation, items, bootstrap_iters, clusters)
     return None
+
+
+def document_scores(aggregation: Aggregation, items: Sequence[Any]) -> Sequence[float] | None:
+    """Returns one number per document whose mean is `aggregation(items)`; None if it is no mean."""
+    numbers = _MEAN_AGGREGATIONS.get(aggregation)
+    return None if numbers is None else numbers(items)
+
+
+def replicate_scores(
+    aggregation: Aggregation,
+    items: Sequence[Any],
+    replicates: int,
+    clusters: Clusters | None = None,
+) -> Array:
+    """Returns the scores of bootstrap replicates: documents, or clusters, drawn with replacement.
+
+    The draws depend only on the number of documents (or clusters) and of replicates, so that the
+    replicates of two models on the same documents can be compared one by one.
+
+    Args:
+        aggregation: the aggregation function, not a mean.
+        items: the value of each document.
+        replicates: the number of replicates; at most 1,000 if the aggregation must be called on
+            each.
+        clusters: the cluster of each document; None if documents are independent.
+    """
+    if aggregation in _SUM_AGGREGATIONS:
+        columns, score_from_sums = _SUM_AGGREGATIONS[aggregation]
+        summed = columns(items) if clusters is None else _sum_by_cluster(columns(items), clusters)
+        return bootstrap_values(summed, score_from_sums, replicates)
+    codes = np.arange(len(items)) if clusters is None else cluster_codes(clusters)
+    groups: dict[int, list[Any]] = {}
+    for code, item in zip(codes.tolist(), items, strict=True):
+        groups.setdefault(code, []).append(item)
+    scores = []
+    for block in draw_replicates(len(groups), min(replicates, _CALLED_REPLICATES)):
+        for places in block.tolist():
+            drawn = list(chain.from_iterable(groups[place] for place in places))
+            scores.append(float(aggregation(drawn)))
+    return np.array(scores)
 
 
 def stderr_for_metric(

@@ -3,7 +3,8 @@
 A task file that names only its columns (`doc_to_text: question`, `doc_to_choice: choices`,
 `doc_to_target: answer`) leaves the wording to a format. The format sets the templates, the output
 type, the delimiters, the filters and the metrics of the task. The built-in formats are `mcqa`,
-`cloze`, `hybrid`, `generate` and `cot`. On the command line, `task@mcqa` selects one by name.
+`cloze`, `hybrid`, `generate` and `cot`. On the command line, `task@mcqa` selects one by name, and
+`task@mcqa~1` the same with the choices in another order (`Format.rotation`).
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Format:
     choice_labels: str | list[str] | None = "letters"
     #: The text between two choices.
     choice_delimiter: str = "\n"
+    #: By how many places the choices are rotated: with 1, the first choice comes last.
+    rotation: int = 0
     #: The text between two parts of the prompt.
     section_separator: str = "\n"
     #: The text after the choices.
@@ -101,6 +104,10 @@ class Format:
                 "contains it."
             )
         labels = "none" if self.choice_labels is None else json.dumps(self.choice_labels)
+        gold = f"gold_index({target}, {choices}, {labels})"
+        if self.rotation and choices is not None:
+            gold = f"rotated_index({gold}, {choices}, {self.rotation})"
+            choices = f"rotated({choices}, {self.rotation})"
         written: dict[str, Any] = {
             "output_type": self.output_type,
             "doc_to_text": self._text(values.get("doc_to_text"), choices, labels),
@@ -110,7 +117,6 @@ class Format:
             "filter_list": None,
             **self._scoring(),
         }
-        gold = f"gold_index({target}, {choices}, {labels})"
         if self.output_type == "multiple_choice":
             shown = f"choice_labels({choices}, {labels})" if self.answers_with_label else choices
             written["doc_to_choice"] = f"{{{{ {shown} }}}}"
@@ -320,15 +326,19 @@ def _generation(
 # -- choosing a format ------------------------------------------------------------------------
 
 
+#: Separates the name of a format from the rotation of its choices, as in `arc_easy@mcqa~1`.
+ROTATION_MARK = "~"
+
+
 def apply_format(values: Values, requested: str | None) -> dict[str, Any]:
     """Returns the fields of a task with a prompt format applied.
 
     Args:
         values: the fields of the task file. `formats` may be the name of a format, a mapping with
             `type` and the options to override, or several of them by name.
-        requested: the name of the format (`task@name`): one of `formats`, or any registered format.
-            None selects the first one in `formats`; if there is none, the fields are returned
-            unchanged.
+        requested: the name of the format (`task@name`): one of `formats`, or any registered format;
+            after `~`, by how many places its choices are rotated (`task@name~1`). None selects
+            the first one in `formats`; if there is none, the fields are returned unchanged.
 
     Raises:
         UnknownNameError: the format is not registered.
@@ -336,10 +346,18 @@ def apply_format(values: Values, requested: str | None) -> dict[str, Any]:
             format.
     """
     named = declared_formats(values.get("formats"))
+    requested, mark, rotation = (requested or "").partition(ROTATION_MARK)
     name = requested or next(iter(named), None)
     if name is None:
         return dict(values)
-    overrides = named.get(name) or {}
+    overrides = dict(named.get(name) or {})
+    if mark:
+        if not rotation.isdecimal():
+            raise ConfigError(
+                f"formats: {name}{mark}{rotation}: write a number after {mark}, by how many places "
+                "the choices are rotated."
+            )
+        overrides["rotation"] = int(rotation)
     type_name = overrides.get("type", name)
     format_class = format_registry.get(type_name)
     known, types = [f.name for f in fields(format_class)], field_types(format_class)
@@ -497,5 +515,16 @@ def gold_index(target: Any, choices: Sequence[Any], labels: Any) -> int:
     )
 
 
-for _helper in (choice_labels, labelled, listed, gold_index):
+def rotated(choices: Sequence[Any], places: int) -> list[Any]:
+    """Returns the choices rotated by a number of places: with 1, the first one comes last."""
+    start = places % len(choices) if choices else 0
+    return [*choices[start:], *choices[:start]]
+
+
+def rotated_index(index: int, choices: Sequence[Any], places: int) -> int:
+    """Returns where the choice at `index` is after `rotated`; an index out of range is kept."""
+    return (index - places) % len(choices) if 0 <= index < len(choices) else index
+
+
+for _helper in (choice_labels, labelled, listed, gold_index, rotated, rotated_index):
     env.globals[_helper.__name__] = _helper

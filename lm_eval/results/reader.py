@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from lm_eval import __version__
+from lm_eval._version import __version__
 from lm_eval.errors import OutputError
 from lm_eval.results.checksums import CHECKSUM, is_changed
 from lm_eval.results.files import sample_files

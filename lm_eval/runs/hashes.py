@@ -27,14 +27,15 @@ def task_hashes(task: Task, data: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def config_hash(task: Task) -> str:
+def config_hash(task: Task, metadata: Mapping[str, Any] | None = None) -> str:
     """Returns a hash of a task's configuration, including what the run's options changed in it.
 
     The metadata of a task contains the model arguments. Secrets are left out, and so are arguments
-    that change only the speed.
+    that change only the speed. If `metadata` is given, it replaces that of the task.
     """
     config = task.dump_config()
-    if isinstance(metadata := config.get("metadata"), Mapping):
+    metadata = config.get("metadata") if metadata is None else metadata
+    if isinstance(metadata, Mapping):
         relevant = {key: value for key, value in metadata.items() if key not in SPEED_ARGUMENTS}
         config = {**config, "metadata": without_secrets(relevant)}
     return hash_json(config)

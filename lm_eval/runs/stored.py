@@ -127,19 +127,20 @@ def choose_runs(path: str | Path, run_id: str | None = None) -> list[StoredRun]:
     return chosen
 
 
-def only_run(runs: Sequence[StoredRun], path: str | Path) -> StoredRun:
+def only_run(
+    runs: Sequence[StoredRun], path: str | Path, how: str = "--run ID (in Python: run=ID)"
+) -> StoredRun:
     """Returns the only element of `runs`.
 
     Raises `WhichRunError` with a list of the runs if there is not exactly one. `path` is the folder
-    that the error names.
+    that the error names, and `how` tells how a run is selected.
     """
     if len(runs) == 1:
         return runs[0]
     models = len({run.folder for run in runs})
     folder = ", or give the folder of one model" if models == len(runs) else ""
     raise WhichRunError(
-        f"{path}: contains {len(runs)} runs. Select one with --run ID (in Python: run=ID){folder}. "
-        f"{_list_of_runs(runs)}"
+        f"{path}: contains {len(runs)} runs. Select one with {how}{folder}. {_list_of_runs(runs)}"
     )
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+Floats = Sequence[float] | np.ndarray[Any, np.dtype[np.float64]]
 
-def sample_stddev(values: Sequence[float]) -> float:
+
+def sample_stddev(values: Floats) -> float:
     """Returns the sample standard deviation of `values` (denominator n - 1).
 
     Returns nan for fewer than two values.
@@ -20,7 +22,7 @@ def sample_stddev(values: Sequence[float]) -> float:
     return float(np.std(np.asarray(values, dtype=float), ddof=1))
 
 
-def mean_stderr(values: Sequence[float]) -> float:
+def mean_stderr(values: Floats) -> float:
     """Returns the standard error of the mean of independent `values`: s / sqrt(n).
 
     Here s is the sample standard deviation. Returns nan for a single value.
@@ -34,7 +36,7 @@ def cluster_codes(clusters: Sequence[Hashable]) -> np.ndarray[Any, np.dtype[np.i
     return np.array([numbers.setdefault(c, len(numbers)) for c in clusters], dtype=np.int64)
 
 
-def clustered_stderr(values: Sequence[float], clusters: Sequence[Hashable]) -> float:
+def clustered_stderr(values: Floats, clusters: Sequence[Hashable]) -> float:
     """Returns the cluster-robust standard error of the mean of `values`.
 
     Documents of the same cluster, such as questions about one passage, have correlated scores, so

@@ -109,17 +109,17 @@ def wilson_interval(proportion: float, count: float, confidence: float) -> Inter
 
 def _t_cdf(t: float, degrees_of_freedom: float) -> float:
     """Returns the cumulative distribution function of Student's t at a positive `t`."""
-    return 1 - 0.5 * _regularized_beta(
+    return 1 - 0.5 * regularized_beta(
         degrees_of_freedom / (degrees_of_freedom + t * t), degrees_of_freedom / 2, 0.5
     )
 
 
-def _regularized_beta(x: float, a: float, b: float) -> float:
+def regularized_beta(x: float, a: float, b: float) -> float:
     """Returns the regularized incomplete beta function I_x(a, b)."""
     if x in (0.0, 1.0):
         return x
     if x > (a + 1) / (a + b + 2):
-        return 1 - _regularized_beta(1 - x, b, a)
+        return 1 - regularized_beta(1 - x, b, a)
     scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     front = math.exp(scale + a * math.log(x) + b * math.log1p(-x)) / a
     return front * _beta_continued_fraction(x, a, b)

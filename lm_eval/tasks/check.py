@@ -30,7 +30,7 @@ from lm_eval.errors import ConfigError, suggestion
 from lm_eval.filters import file_arguments
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
-from lm_eval.prompts.formats import declared_formats
+from lm_eval.prompts.formats import ROTATION_MARK, declared_formats
 from lm_eval.prompts.template import syntax_error
 from lm_eval.tasks.group_file import DEEPEST_GROUP, ELSEWHERE, GROUP_FIELDS
 from lm_eval.tasks.index import Entry, Index, Kind, file_of
@@ -344,6 +344,7 @@ class _Checker:
         name = str(spec.get("group", spec.get("task")))
         base, mark, format_name = name.rpartition("@")
         if mark and name not in self.index:
+            format_name = format_name.partition(ROTATION_MARK)[0]
             self._check_registered(where, "format", format_name, format_registry)
             name = base
         if name in chain:

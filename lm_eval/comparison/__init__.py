@@ -1,0 +1,1 @@
+"""Compares models document by document, from stored runs or sample logs."""

@@ -1,0 +1,1 @@
+"""Compares two models while they run, and stops as soon as one is known to be better."""

@@ -1,0 +1,1 @@
+"""Converts stored results to formats in which results are shared."""
