@@ -15,7 +15,8 @@ import pytest
 from lm_eval.api.instance import Completion
 from lm_eval.engine.answer_codec import pack, unpack
 from lm_eval.engine.store import FORMAT, MISSING, AnswerStore
-from lm_eval.errors import StoreError
+from lm_eval.errors import OutputError, StoreError
+from lm_eval.runs.folder import RunFolder
 
 Answers = dict[bytes, Any]
 
@@ -231,3 +232,26 @@ def test_anything_a_file_may_contain_can_be_unpacked() -> None:
             if value != row[i]:
                 found = unpack("m", *row[:i], value, *row[i + 1 :])
                 assert found.damaged >= 3 or (i == 0 and found.keys == keys), (i, value, found)
+
+
+def test_an_answer_index_with_any_byte_changed_is_read_or_refused(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    columns = {
+        "keys": np.zeros((3, 16), dtype=np.uint8),
+        "document": np.arange(3),
+        "place": np.zeros(3, dtype=np.int32),
+    }
+    record = folder.begin({"model": "m"}, {"model": "m", "tasks": {}}, {"t": columns})
+    file = tmp_path / str(record.answer_index)
+    whole = file.read_bytes()
+    refused = 0
+    for at in range(len(whole)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x15]) + whole[at + 1 :])
+        try:
+            found = folder.answer_index(record)
+        except OutputError:
+            refused += 1
+            continue
+        for name, column in found.get("t", {}).items():
+            assert np.array_equal(column, columns[name])
+    assert refused > len(whole) // 2

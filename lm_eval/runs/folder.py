@@ -13,8 +13,10 @@ import errno
 import json
 import logging
 import os
+import struct
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -253,9 +255,11 @@ class RunFolder:
                 for key in set(columns) - {_RUN_ID_KEY}:
                     task, _, name = key.rpartition("/")
                     index.setdefault(task, {})[name] = columns[key]
+            if not all(map(_is_complete, index.values())):
+                raise ValueError("columns are missing")
         except OutputError:
             raise
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except _UNREADABLE_INDEX as error:
             raise OutputError(
                 f"{file}: cannot be read as the answer index of a run. Move the file away; answers "
                 "are then looked up by their prompts alone."
@@ -333,6 +337,23 @@ class RunFolder:
             for folder in created:
                 if not any(folder.iterdir()):
                     folder.rmdir()
+
+
+#: What numpy and `zipfile` raise for a damaged answer index.
+_UNREADABLE_INDEX = (
+    *(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError),
+    *(RuntimeError, TypeError, OverflowError, MemoryError, SyntaxError, struct.error, zlib.error),
+)
+
+
+def _is_complete(table: Mapping[str, np.ndarray[Any, Any]]) -> bool:
+    """Returns whether one task's answer index has its columns, with one row per request."""
+    needed = ("keys", "document", "place")
+    return (
+        set(needed) <= set(table)
+        and table["keys"].ndim == 2
+        and len({len(table[name]) for name in needed}) == 1
+    )
 
 
 def _index_file(run_id: str) -> str:
