@@ -135,6 +135,15 @@ def test_bleu_is_compared_as_one_score_of_all_answers(found: Comparison) -> None
     assert difference.interval[0] < difference.value < difference.interval[1]
 
 
+def test_f1_of_all_documents_is_compared_by_resampling_clusters(found: Comparison) -> None:
+    """Every correct answer is "yes": the precision is 1, and the recall is the accuracy."""
+    difference = found.row("passages", "f1").difference
+    assert difference.first == pytest.approx(2 * 0.6 / 1.6)
+    assert difference.second == pytest.approx(2 * 0.3 / 1.3)
+    assert (difference.test, difference.documents, difference.clusters) == ("bootstrap", 10, 5)
+    assert difference.interval[0] < difference.value < difference.interval[1]
+
+
 def test_p_values_of_many_tasks_are_corrected(found: Comparison) -> None:
     rows = [row for row in found.rows if not row.group]
     smallest = min(rows, key=lambda row: row.difference.p_value)
@@ -263,6 +272,9 @@ def test_each_run_is_compared_with_the_first_or_with_every_other(
     assert [(row.first, row.second) for row in rows] == [("first", "second"), ("first", "third")]
     rows = lm_eval.compare(*runs, third, all_pairs=True).rows
     assert [row.second for row in rows] == ["second", "third", "third"]
+    # A gate is about the first run alone: of the others, one may be worse than the other by 0.78.
+    words = ["--all_pairs", "--gate", "margin=0.6", "--tasks", "numbers"]
+    assert main(["compare", str(third), *map(str, runs), *words]) == 0
     # The smallest p-value is that of the first two rows; three tests are corrected for.
     assert rows[0].p_holm == pytest.approx(min(1, 3 * min(r.difference.p_value for r in rows)))
 

@@ -104,7 +104,8 @@ def execute(arguments: argparse.Namespace) -> int:
         print(text, end="")
     if margin is None:
         return 0
-    result, sentences = gate(comparison.rows, margin)
+    baseline = comparison.runs[0].label
+    result, sentences = gate([row for row in comparison.rows if row.first == baseline], margin)
     for sentence in sentences:
         print(f"lm-eval: {sentence}", file=sys.stderr)
     print(f"lm-eval: the gate {_GATE_WORDS[int(result)]}.", file=sys.stderr)
