@@ -97,7 +97,7 @@ def test_tables_are_columns_if_no_library_is_installed(
 
 
 def test_files_of_the_published_harness_are_loaded(tmp_path: Path) -> None:
-    found = load(published_logs(tmp_path / "logs", (0, 1), "0.4.13", task_hashes={"numbers": "x"}))
+    found = load(published_logs(tmp_path / "logs", (0, 1), "0.4.13"))
     assert found.frame("columns")["value"] == [0.2]
     assert found.samples("numbers", "columns")["acc"] == [1.0, 1.0] + [0.0] * 8
     assert load(PUBLISHED).frame("columns")["metric"][:2] == ["acc", "acc_norm"]

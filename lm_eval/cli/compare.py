@@ -91,7 +91,8 @@ def execute(arguments: argparse.Namespace) -> int:
     text = FORMATS[arguments.format](comparison)
     if arguments.detect is not None:
         text += "".join(
-            f"{row.name}, {row.metric}: {row.documents_for(arguments.detect) or 'unknown'} "
+            f"{row.name}, {row.metric}: "
+            f"{row.documents_for(arguments.detect, 1 - comparison.confidence) or 'unknown'} "
             f"documents find a difference of {arguments.detect:g}.\n"
             for row in comparison.rows
         )
