@@ -41,7 +41,10 @@ class StoredResults:
     @property
     def tasks(self) -> list[str]:
         """The names of the tasks, without groups."""
-        return list(self.results.get("configs") or {})
+        groups = {n for n, members in (self.results.get("group_subtasks") or {}).items() if members}
+        return list(
+            self.results.get("configs") or [n for n in self.results["results"] if n not in groups]
+        )
 
     @property
     def date(self) -> float | None:
