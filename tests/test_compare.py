@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import lm_eval
+from lm_eval.api.instance import Instance
 from lm_eval.cli import main
 from lm_eval.comparison.formats import FORMATS
 from lm_eval.comparison.rows import Comparison
@@ -94,6 +95,19 @@ def test_the_order_of_runs_changes_only_signs(
         assert (row.difference.first, row.difference.second) == (other.second, other.first)
         assert row.difference.value == -other.value
     assert not caplog.records  # the configuration of the second run is known to be unchanged
+
+
+def test_requests_without_their_answers_are_as_new() -> None:
+    def new() -> Instance:
+        return Instance("generate_until", {}, ("Why?", {}), 0, ("task", 1, 1))
+
+    used = new()
+    used.set_answers(["<think>hm</think>so"])
+    used.set_thinking(["hm"], ["so"])
+    used.set_tokens(3)
+    used.filtered_resps["none"], used.extraction_failed = "so", ("none",)
+    used.forget_answers()
+    assert used == new()
 
 
 def test_lower_perplexity_is_better(found: Comparison) -> None:

@@ -303,7 +303,7 @@ def test_the_entry_points_take_the_published_parameters() -> None:
                 *("fresh", "max_failed", "decontaminate"),
             ],
         ),
-        (lm_eval.evaluate, EVALUATE, ["confidence", "cluster", "max_failed"]),
+        (lm_eval.evaluate, EVALUATE, ["confidence", "cluster", "max_failed", "decontaminate"]),
     ):
         assert list(inspect.signature(function).parameters) == [*published, *ours]
 
