@@ -99,7 +99,8 @@ def write_tasks(folder: Folder) -> None:
     folder.rows("numbers.jsonl", rows)
     folder.rows("few.jsonl", rows[:4])
     folder.write("numbers.yaml", CHOICE)
-    folder.write("passages.yaml", CHOICE.replace("numbers\n", "passages\n") + "cluster: passage\n")
+    passages = CHOICE.replace("numbers\n", "passages\n") + "cluster: passage\n"
+    folder.write("passages.yaml", passages.replace("acc\n", "acc\n  - metric: f1\n"))
     folder.write(
         "few.yaml",
         CHOICE.replace("task: numbers", "task: few").replace("numbers.jsonl", "few.jsonl"),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import lm_eval
+from lm_eval.api.instance import Instance
 from lm_eval.cli import main
 from lm_eval.comparison.formats import FORMATS
 from lm_eval.comparison.rows import Comparison
@@ -96,6 +97,19 @@ def test_the_order_of_runs_changes_only_signs(
     assert not caplog.records  # the configuration of the second run is known to be unchanged
 
 
+def test_requests_without_their_answers_are_as_new() -> None:
+    def new() -> Instance:
+        return Instance("generate_until", {}, ("Why?", {}), 0, ("task", 1, 1))
+
+    used = new()
+    used.set_answers(["<think>hm</think>so"])
+    used.set_thinking(["hm"], ["so"])
+    used.set_tokens(3)
+    used.filtered_resps["none"], used.extraction_failed = "so", ("none",)
+    used.forget_answers()
+    assert used == new()
+
+
 def test_lower_perplexity_is_better(found: Comparison) -> None:
     row = found.row("stories")
     # Three words each: log-likelihoods of -3 where the model is right and -6 where it is wrong.
@@ -132,6 +146,15 @@ def test_bleu_is_compared_as_one_score_of_all_answers(found: Comparison) -> None
     difference = found.row("words", "bleu").difference
     assert (difference.first, difference.second) == pytest.approx(tuple(scores))
     assert difference.test == "bootstrap"
+    assert difference.interval[0] < difference.value < difference.interval[1]
+
+
+def test_f1_of_all_documents_is_compared_by_resampling_clusters(found: Comparison) -> None:
+    """Every correct answer is "yes": the precision is 1, and the recall is the accuracy."""
+    difference = found.row("passages", "f1").difference
+    assert difference.first == pytest.approx(2 * 0.6 / 1.6)
+    assert difference.second == pytest.approx(2 * 0.3 / 1.3)
+    assert (difference.test, difference.documents, difference.clusters) == ("bootstrap", 10, 5)
     assert difference.interval[0] < difference.value < difference.interval[1]
 
 
@@ -263,6 +286,9 @@ def test_each_run_is_compared_with_the_first_or_with_every_other(
     assert [(row.first, row.second) for row in rows] == [("first", "second"), ("first", "third")]
     rows = lm_eval.compare(*runs, third, all_pairs=True).rows
     assert [row.second for row in rows] == ["second", "third", "third"]
+    # A gate is about the first run alone: of the others, one may be worse than the other by 0.78.
+    words = ["--all_pairs", "--gate", "margin=0.6", "--tasks", "numbers"]
+    assert main(["compare", str(third), *map(str, runs), *words]) == 0
     # The smallest p-value is that of the first two rows; three tests are corrected for.
     assert rows[0].p_holm == pytest.approx(min(1, 3 * min(r.difference.p_value for r in rows)))
 

@@ -97,10 +97,14 @@ def test_tables_are_columns_if_no_library_is_installed(
 
 
 def test_files_of_the_published_harness_are_loaded(tmp_path: Path) -> None:
-    found = load(published_logs(tmp_path / "logs", (0, 1), "0.4.13", task_hashes={"numbers": "x"}))
+    found = load(published_logs(tmp_path / "logs", (0, 1), "0.4.13"))
     assert found.frame("columns")["value"] == [0.2]
     assert found.samples("numbers", "columns")["acc"] == [1.0, 1.0] + [0.0] * 8
-    assert load(PUBLISHED).frame("columns")["metric"][:2] == ["acc", "acc_norm"]
+    recorded = load(PUBLISHED)
+    assert recorded.frame("columns")["metric"][:2] == ["acc", "acc_norm"]
+    (score,) = [r.value for r in recorded.scores() if (r.name, r.metric) == ("rec_choice", "acc")]
+    values = recorded.samples("rec_choice", "columns")["acc"]
+    assert sum(values) / len(values) == pytest.approx(score)
 
 
 def test_what_cannot_be_loaded_is_an_error(stored: Path, tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def execute(arguments: argparse.Namespace) -> int:
     text = FORMATS[arguments.format](comparison)
     if arguments.detect is not None:
         text += "".join(
-            f"{row.name}, {row.metric}: {row.documents_for(arguments.detect) or 'unknown'} "
+            f"{row.name}, {row.metric}: "
+            f"{row.documents_for(arguments.detect, 1 - comparison.confidence) or 'unknown'} "
             f"documents find a difference of {arguments.detect:g}.\n"
             for row in comparison.rows
         )
@@ -104,7 +105,8 @@ def execute(arguments: argparse.Namespace) -> int:
         print(text, end="")
     if margin is None:
         return 0
-    result, sentences = gate(comparison.rows, margin)
+    baseline = comparison.runs[0].label
+    result, sentences = gate([row for row in comparison.rows if row.first == baseline], margin)
     for sentence in sentences:
         print(f"lm-eval: {sentence}", file=sys.stderr)
     print(f"lm-eval: the gate {_GATE_WORDS[int(result)]}.", file=sys.stderr)

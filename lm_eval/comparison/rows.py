@@ -57,16 +57,16 @@ class Row:
         above = low > 0
         return self.first if above == (self.higher_is_better is not False) else self.second
 
-    def documents_for(self, wanted: float) -> int | None:
+    def documents_for(self, wanted: float, alpha: float = 0.05) -> int | None:
         """Returns how many documents find a difference of `wanted` with a probability of 80 %.
 
-        None if the standard error of the difference is not known.
+        None if the standard error of the difference is not known. `alpha` is the level of the test.
         """
         difference = self.difference
         if math.isnan(difference.stderr):
             return None
         variance = difference.stderr**2 * difference.documents
-        return documents_needed(wanted, variance) if variance > 0 else 2
+        return documents_needed(wanted, variance, alpha) if variance > 0 else 2
 
 
 @dataclass(frozen=True)

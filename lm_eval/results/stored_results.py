@@ -41,7 +41,10 @@ class StoredResults:
     @property
     def tasks(self) -> list[str]:
         """The names of the tasks, without groups."""
-        return list(self.results.get("configs") or {})
+        groups = {n for n, members in (self.results.get("group_subtasks") or {}).items() if members}
+        return list(
+            self.results.get("configs") or [n for n in self.results["results"] if n not in groups]
+        )
 
     @property
     def date(self) -> float | None:
@@ -102,7 +105,9 @@ class StoredResults:
                 f"{self.file}: there is no task {task!r}.{suggestion(task, self.tasks)} The tasks "
                 f"are: {', '.join(self.tasks)}."
             )
-        file = sample_files(self.file, self.results.get("task_hashes") or {}).get(task)
+        # In the order in which the logs were written; older results do not have it.
+        names = dict.fromkeys([*(self.results.get("task_hashes") or {}), *self.tasks])
+        file = sample_files(self.file, names).get(task)
         if file is None:
             raise OutputError(
                 f"{self.file}: the run has no sample log of task {task!r}. Write it from the "

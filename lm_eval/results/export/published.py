@@ -33,7 +33,7 @@ def export(stored: StoredResults, options: ExportOptions) -> Iterator[tuple[str,
     stamp = stored.file.stem.rpartition("_")[2]
     text = json.dumps(content, indent=2, ensure_ascii=False)
     yield f"{folder}/results_{stamp}.json", text + "\n"
-    for task in stored.results.get("task_hashes") or {}:
+    for task in stored.tasks:
         try:
             samples = stored.read_samples(task)
         except OutputError:  # the logs were not copied with the results
