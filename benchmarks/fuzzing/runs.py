@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzzing.damage import damaged
-
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.cli import main
+
+from .damage import damaged
 
 #: A command may take this many seconds.
 SLOW = 10.0
