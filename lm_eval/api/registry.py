@@ -107,7 +107,8 @@ class Registry(Generic[T]):
         """Adds an entry; a built-in one does not replace a third-party one of the same name.
 
         It is built-in if the module of `owner`, or `owner` itself if it is a string, begins with
-        `lm_eval.`.
+        `lm_eval.`. If names are unique in this registry, raises `ConfigError` for a third-party
+        entry whose name is taken (`_check_free`).
         """
         module = owner if isinstance(owner, str) else getattr(owner, "__module__", __name__)
         built_in = str(module).startswith("lm_eval.")

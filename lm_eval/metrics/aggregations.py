@@ -102,7 +102,9 @@ def brier_score(items: Sequence[tuple[Any, Sequence[float]]]) -> float:
 
 
 def gold_probabilities(items: Sequence[tuple[Any, Sequence[float]]]) -> list[float]:
-    """Returns the probability of the gold answer of each document.
+    """Returns exp(log-likelihood) of the gold answer of each document.
+
+    It is not normalized over the choices.
 
     An item is `(gold, log-likelihoods of the choices)`. If `gold` is a list of indices, their
     probabilities are added. An index that is not that of a choice has the probability 0.

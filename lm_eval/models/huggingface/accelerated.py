@@ -30,7 +30,8 @@ else:
 def can_compile() -> bool:
     """Returns whether our subpackage `kernels` exists and has imported its compiler, Triton.
 
-    It imports Triton if that is installed and torch finds a GPU. Nothing is compiled here.
+    `kernels` imports Triton, if installed, when torch finds a GPU or TRITON_INTERPRET is set. This
+    function imports and compiles nothing.
     """
     return kernels is not None and kernels.can_compile()
 
