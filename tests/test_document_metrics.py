@@ -180,6 +180,7 @@ def test_multiple_choice_metrics_get_gold_and_predicted_labels(colours: Folder) 
     lm = ScriptedLM(  # calls everything but coal and pigs by the first colour
         loglikelihood=lambda context, colour: (
             float(colour.strip() in ("black", "pink"))
+            - 2
             + 0.5 * (colour.strip() in ("green", "white", "blue")) * ("coal" not in context),
             False,
         )
@@ -300,7 +301,7 @@ def test_a_reduction_can_be_registered_beside_the_task(folder: Folder) -> None:
 def test_more_tries_than_repeats_are_explained(folder: Folder) -> None:
     text = TASK.format(name="my_task") + REPEATED.format(reduction="pass@4")
     with pytest.raises(
-        ConfigError, match=r"document 0: .* pass@4 needs at least 4 answers .* Raise .* `repeats`"
+        ConfigError, match=r"my_task.yaml: .* k=4 needs .* `repeats` is 3. Raise `repeats`"
     ):
         run(folder, text, TRIES)
 

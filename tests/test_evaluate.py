@@ -269,7 +269,7 @@ def test_a_length_that_the_task_goes_before_is_said(
     file.write_text(file.read_text() + "generation_kwargs: {until: ['.'], max_gen_toks: 8}\n")
     lm = ScriptedLM(generate=lambda context, settings: "1")
     evaluated(folder, lm, ["sums"], gen_kwargs="max_new_tokens=20")
-    assert "sums: the task sets max_gen_toks, so max_new_tokens is ignored" in caplog.text
+    assert "sums: max_new_tokens in --gen_kwargs is ignored, because the task sets" in caplog.text
     caplog.clear()
     evaluated(folder, lm, ["sums"], gen_kwargs="max_gen_toks=20")
     assert "is ignored" not in caplog.text
