@@ -112,6 +112,7 @@ def _task_rows(
                     unequal=paired.unequal,
                     first_only=paired.first_only,
                     second_only=paired.second_only,
+                    alpha=1 - settings.confidence,
                 )
 
 

@@ -31,6 +31,7 @@ class Row:
         unequal: what differs between the runs besides the model, if the comparison was forced.
         first_only: how many documents only the first run scored; they are left out.
         second_only: how many documents only the second run scored; they are left out.
+        alpha: the significance level: 1 minus the level of the intervals.
     """
 
     first: str
@@ -47,12 +48,16 @@ class Row:
     unequal: Sequence[str] = ()
     first_only: int = 0
     second_only: int = 0
+    alpha: float = 0.05
 
     @property
     def better(self) -> str | None:
-        """The label of the better run; None if the interval of the difference contains 0."""
+        """The label of the better run; None if that is undecided.
+
+        It is decided if the interval of the difference does not contain 0, and the test agrees.
+        """
         low, high = self.difference.interval
-        if math.isnan(low) or low <= 0 <= high:
+        if math.isnan(low) or low <= 0 <= high or self.difference.p_value >= self.alpha:
             return None
         above = low > 0
         return self.first if above == (self.higher_is_better is not False) else self.second
