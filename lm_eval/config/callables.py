@@ -47,7 +47,7 @@ def _describe(value: Any, outer: tuple[int, ...]) -> str:
         name = name_of(value.func)
         return f"functools.partial({', '.join([name, *bound])})\n{_describe(value.func, outer)}"
     try:
-        return inspect.getsource(value)
+        return _source(value)
     except (TypeError, OSError):
         text = str(value)
     if not _ADDRESS.search(text):
@@ -57,6 +57,18 @@ def _describe(value: Any, outer: tuple[int, ...]) -> str:
     if isinstance(value, FunctionType):
         return f"{name_of(value)} {_code_hash(value.__code__)}"
     return _object(value, outer)
+
+
+def _source(value: Any) -> str:
+    """Returns the source code of a function or class; raises `OSError` or `TypeError` without it.
+
+    Code that was compiled from a text has none, although since Python 3.13 `inspect` returns lines
+    of the program of `python -c` for it.
+    """
+    code = getattr(inspect.unwrap(value), "__code__", None)
+    if code is not None and code.co_filename == "<string>":
+        raise OSError("the code was compiled from a text")
+    return inspect.getsource(value)
 
 
 def _argument(value: Any, outer: tuple[int, ...]) -> str:
