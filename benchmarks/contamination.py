@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import random
 import re
 import resource
@@ -271,8 +272,9 @@ def kill(folder: Path, times: int = 10) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         whole, broken = Path(scratch) / "whole", Path(scratch) / "broken"
         words = [str(corpus), "--tasks", "demo", "--workers", "2"]
-        took = run(words, whole)
+        run(words, whole)
         finished, parts, again = 0, [], []
+        shards = corpus.stat().st_size // SHARD
         journal = Path(f"{broken}.partial") / "journal.jsonl"
         for _ in range(times):
             process = subprocess.Popen(
@@ -281,13 +283,16 @@ def kill(folder: Path, times: int = 10) -> None:
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            time.sleep(2.0 + took.scan / times * rng.uniform(0.2, 1.4))
-            process.send_signal(signal.SIGSTOP)
+            goal = finished + rng.uniform(0.2, 1.0) * shards / (times + 1)
+            while process.poll() is None and entries(journal) < goal:
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGSTOP)  # so that nothing is read while it is counted
             workers = children(process.pid)
             again.append(sum(in_vain(worker, corpus.resolve(), SHARD) for worker in workers))
             process.kill()
+            os.killpg(process.pid, signal.SIGCONT)
             process.wait()
-            lines = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
+            lines = entries(journal)
             parts.append(lines - finished)
             finished = lines
         run(words, broken)
@@ -298,6 +303,11 @@ def kill(folder: Path, times: int = 10) -> None:
         f"{sum(again) / (1 << 20):.1f} of {corpus.stat().st_size / (1 << 20):.0f} in all; "
         f"identical: {same}"
     )
+
+
+def entries(journal: Path) -> int:
+    """Returns how many shards a journal lists; its first line is a header."""
+    return journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
 
 
 def in_vain(process: int, corpus: Path, shard: int) -> int:
