@@ -6,7 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from lm_eval.cli.options import add_data_dir, add_include_path, add_verbosity, include_paths
+from lm_eval.cli.options import (
+    add_data_dir,
+    add_include_path,
+    add_verbosity,
+    include_paths,
+    names_in,
+)
 
 HELP = "compare stored runs: which model is better, by how much"
 
@@ -79,8 +85,8 @@ def execute(arguments: argparse.Namespace) -> int:
     _check(arguments)
     comparison = compare(
         *arguments.runs,
-        tasks=_names(arguments.tasks),
-        metrics=_names(arguments.metrics),
+        tasks=names_in(arguments.tasks),
+        metrics=names_in(arguments.metrics),
         confidence=arguments.confidence,
         all_pairs=arguments.all_pairs,
         force=arguments.force,
@@ -126,11 +132,6 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--flips must be 1 or more, not {arguments.flips}.")
     if arguments.format != "text" and (arguments.flips is not None or arguments.detect is not None):
         raise ConfigError("--flips and --detect need --format text.")
-
-
-def _names(given: list[str] | None) -> list[str] | None:
-    """Returns the names in a list of comma-separated names, or None if `given` is None."""
-    return None if given is None else [n for part in given for n in part.split(",") if n]
 
 
 def _margin(text: str) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from lm_eval.cli.options import (
     add_data_dir,
     add_include_path,
+    add_model_options,
     add_prompt_options,
     add_verbosity,
-    include_paths,
+    given_settings,
     model_run,
 )
 from lm_eval.defaults import DEFAULT_OTHER_SEED
@@ -88,19 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="load only one model at a time, in turns; portions are then larger",
     )
-    group.add_argument("--batch_size", "-b", metavar="N", help="requests per batch, or 'auto'")
-    group.add_argument("--device", metavar="NAME", help="device of both models: cuda, cpu …")
-    group.add_argument(
-        "--use_cache", "-c", metavar="FILE", help="store answers in this file and reuse them"
-    )
+    add_model_options(group, "both models")
     group.add_argument(
         "--seed",
         metavar="N",
         help="seeds of both runs, as for `lm-eval run` (default: 0,1234,1234,1234)",
-    )
-    group.add_argument("--trust_remote_code", action="store_true", help="as for `lm-eval run`")
-    group.add_argument(
-        "--confirm_run_unsafe_code", action="store_true", help="as for `lm-eval run`"
     )
 
     group = parser.add_argument_group("output")
@@ -126,13 +118,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.results.files import write_atomically
     from lm_eval.results.names import file_name
 
-    given: dict[str, Any] = {
-        name: value
-        for name in _RUN_SETTINGS
-        if (value := getattr(arguments, name)) is not None and value is not False
-    }
-    if "include_path" in given:
-        given["include_path"] = include_paths(given["include_path"])
+    given = given_settings(arguments, _RUN_SETTINGS)
     first, second = (model_run(spec, given) for spec in (arguments.model_a, arguments.model_b))
     settings = DuelSettings(
         arguments.metric,

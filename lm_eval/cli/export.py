@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm_eval.cli.options import add_verbosity
+from lm_eval.cli.options import add_verbosity, names_in
 
 HELP = "convert results to formats in which they are shared"
 _FORMATS = ("every-eval-ever", "hf-eval-results", "csv", "lm-eval")
@@ -49,12 +49,11 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.results.export.options import ExportOptions
     from lm_eval.results.stored_results import load
 
-    given = arguments.metrics
     options = ExportOptions(
         organization=arguments.organization,
         relationship=arguments.relationship,
         source_url=arguments.source_url,
-        metrics=None if given is None else [n for part in given for n in part.split(",") if n],
+        metrics=names_in(arguments.metrics),
     )
     if arguments.output_path is None and arguments.to != "csv":
         raise ConfigError(f"--to {arguments.to} writes files: give a folder with --output_path.")

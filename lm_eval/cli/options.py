@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,19 @@ def add_code_options(parser: Any) -> None:
         metavar="LEVEL",
         help="refuse to run code with less isolation than this, such as landlock+seccomp or "
         "namespaces+landlock+seccomp",
+    )
+
+
+def add_model_options(parser: Any, models: str) -> None:
+    """Adds the options of commands that run several models; `models` names these in the help."""
+    parser.add_argument("--batch_size", "-b", metavar="N", help="requests per batch, or 'auto'")
+    parser.add_argument("--device", metavar="NAME", help=f"device of {models}: cuda, cpu …")
+    parser.add_argument(
+        "--use_cache", "-c", metavar="FILE", help="store answers in this file and reuse them"
+    )
+    parser.add_argument("--trust_remote_code", action="store_true", help="as for `lm-eval run`")
+    parser.add_argument(
+        "--confirm_run_unsafe_code", action="store_true", help="as for `lm-eval run`"
     )
 
 
@@ -206,6 +220,26 @@ def model_run(spec: str, given: dict[str, Any]) -> RunConfig:
 def include_paths(given: list[list[str]] | None) -> list[str] | None:
     """Returns the folders of all `--include_path` options in one list; None if there are none."""
     return [path for group in given for path in group] if given else None
+
+
+def names_in(given: list[str] | None) -> list[str] | None:
+    """Returns the names in a list of comma-separated names, or None if `given` is None.
+
+    Empty names are left out.
+    """
+    return None if given is None else [n for part in given for n in part.split(",") if n]
+
+
+def given_settings(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Returns the settings of a run among the options `names`, without those not given."""
+    given = {
+        name: value
+        for name in names
+        if (value := getattr(arguments, name)) is not None and value is not False
+    }
+    if "include_path" in given:
+        given["include_path"] = include_paths(given["include_path"])
+    return given
 
 
 def boolean(text: str) -> bool:

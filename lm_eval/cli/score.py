@@ -17,6 +17,7 @@ from lm_eval.cli.options import (
     add_uncertainty,
     add_verbosity,
     include_paths,
+    names_in,
 )
 from lm_eval.printable import printable
 
@@ -93,9 +94,9 @@ def execute(arguments: argparse.Namespace) -> int:
         settings["confirm_run_unsafe_code"] = True
     folders = include_paths(arguments.include_path) or []
     changes = Changes(
-        tasks=_names(arguments.tasks),
+        tasks=names_in(arguments.tasks),
         filters=None if arguments.filter is None else _filters(arguments.filter),
-        metrics=_names(arguments.metrics),
+        metrics=names_in(arguments.metrics),
         include_path=folders,
         settings=settings,
     )
@@ -120,14 +121,6 @@ def execute(arguments: argparse.Namespace) -> int:
     if len(unscored) == len(sources):
         raise DataError(f"{arguments.source}: none of the {len(sources)} runs could be scored.")
     return 1 if unscored or incomplete else 0
-
-
-def _names(given: list[str] | None) -> list[str] | None:
-    """Returns the names in a list of comma-separated names, or None if `given` is None.
-
-    Empty names are left out.
-    """
-    return None if given is None else [n for part in given for n in part.split(",") if n]
 
 
 def _filters(given: list[str]) -> list[Any]:

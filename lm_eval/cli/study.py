@@ -6,14 +6,14 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from lm_eval.cli.options import (
     add_data_dir,
     add_include_path,
+    add_model_options,
     add_prompt_options,
     add_verbosity,
-    include_paths,
+    given_settings,
     model_run,
 )
 
@@ -85,15 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", "-L", type=float, metavar="N", help="the first N documents, or a fraction"
     )
     group.add_argument("--sample", type=float, metavar="N", help="N random documents of each task")
-    group.add_argument("--batch_size", "-b", metavar="N", help="requests per batch, or 'auto'")
-    group.add_argument("--device", metavar="NAME", help="device of the models: cuda, cpu …")
-    group.add_argument(
-        "--use_cache", "-c", metavar="FILE", help="store answers in this file and reuse them"
-    )
-    group.add_argument("--trust_remote_code", action="store_true", help="as for `lm-eval run`")
-    group.add_argument(
-        "--confirm_run_unsafe_code", action="store_true", help="as for `lm-eval run`"
-    )
+    add_model_options(group, "the models")
 
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -123,13 +115,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.studies.report import as_json, as_text
     from lm_eval.studies.study import study
 
-    given: dict[str, Any] = {
-        name: value
-        for name in _RUN_SETTINGS
-        if (value := getattr(arguments, name)) is not None and value is not False
-    }
-    if "include_path" in given:
-        given["include_path"] = include_paths(given["include_path"])
+    given = given_settings(arguments, _RUN_SETTINGS)
     formats = [name.strip() for name in (arguments.formats or DEFAULT).split(",") if name.strip()]
     grid = Grid(
         formats,
