@@ -12,10 +12,10 @@ import builtins
 import importlib
 import inspect
 import linecache
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from importlib.machinery import SourceFileLoader
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from lm_eval.code_eval.compute import CodeEval
@@ -45,23 +45,15 @@ class EvaluateModule(ModuleType):
         return getattr(importlib.import_module(_LIBRARY), name)
 
 
-class ServedLoader(SourceFileLoader):
-    """Imports a Python file of a task folder, in which `import evaluate` gives `EvaluateModule`.
+@contextmanager
+def evaluate_served(module: ModuleType) -> Iterator[None]:
+    """Makes `import evaluate` in a module give `EvaluateModule`; its code is run in the block.
 
-    While the file is imported, no program is run: published files run a small one. The file is
-    compiled from its source; a `__pycache__` in its folder is not used.
+    Meanwhile no program is run: published files run a small one.
     """
-
-    def get_code(self, fullname: str) -> CodeType:
-        """Returns the compiled source of the module."""
-        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
-        return code
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Runs the code of the module."""
-        vars(module).update(__builtins__=_builtins_for_task_code())
-        with programs_not_run():
-            super().exec_module(module)
+    vars(module).update(__builtins__=_builtins_for_task_code())
+    with programs_not_run():
+        yield
 
 
 def _builtins_for_task_code() -> dict[str, Any]:
@@ -117,6 +109,6 @@ def _is_ours(value: Any) -> bool:
 
 
 def _is_served(names: Any) -> bool:
-    """Returns whether the `__builtins__` of a module are those of a `ServedLoader`."""
+    """Returns whether the `__builtins__` of a module were set by `evaluate_served`."""
     own = names.get("__import__") if isinstance(names, dict) else None
     return isinstance(own, FunctionType) and own.__module__ == __name__

@@ -32,6 +32,17 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
         return code
 
 
+class ServedSourceLoader(SourceLoader):
+    """Does so for a file that mentions `code_eval`, which gets our stand-in for that metric."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Runs the code of the module."""
+        from lm_eval.code_eval.evaluate_module import evaluate_served
+
+        with evaluate_served(module):
+            super().exec_module(module)
+
+
 class SourceFinder(importlib.abc.MetaPathFinder):
     """Finds modules of task folders, which `loader_of_task_file` then loads."""
 
@@ -82,9 +93,7 @@ def loader_of_task_file(name: str, path: Path) -> importlib.abc.Loader | None:
     imported as usual, with Python's cache of compiled code.
     """
     if b"code_eval" in path.read_bytes():
-        from lm_eval.code_eval.evaluate_module import ServedLoader
-
-        return ServedLoader(name, str(path))
+        return ServedSourceLoader(name, str(path))
     return None if path.is_relative_to(_LIBRARY) else SourceLoader(name, str(path))
 
 
