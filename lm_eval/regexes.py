@@ -187,7 +187,7 @@ class _Worker:
         return found["found"]
 
     def _started(self) -> subprocess.Popen[str]:
-        """Returns the process, which is started if it does not run, or runs for a parent of ours.
+        """Returns the helper process; starts it unless this process, not its parent, has done so.
 
         Raises `DataError` if it cannot be started.
         """

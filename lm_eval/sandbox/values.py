@@ -27,7 +27,7 @@ class ValueRefusedError(Exception):
 
 
 class MalformedError(Exception):
-    """Bytes that no writer of ours produces."""
+    """Bytes that are not a value as this module writes it."""
 
 
 class References(Protocol):

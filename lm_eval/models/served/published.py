@@ -1,8 +1,8 @@
 """Adapts model classes that override hooks of the published API classes.
 
 Third-party subclasses of `TemplateAPI` and `LocalCompletionsAPI` override `_create_payload`,
-`parse_generations` and other methods. `PublishedDialect` calls these methods in place of a dialect
-of ours. For classes that send requests themselves, see `hook_calls.py`.
+`parse_generations` and other methods. `PublishedDialect` calls these methods;
+the other dialects need none. For classes that send requests themselves, see `hook_calls.py`.
 """
 
 from __future__ import annotations
