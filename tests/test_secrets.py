@@ -30,6 +30,7 @@ from lm_eval.redaction import (
     without_secrets,
 )
 from lm_eval.results.sample_log import read_samples_file, write_log
+from lm_eval.runs.record import RunRecord
 
 Captured = pytest.CaptureFixture[str]
 
@@ -427,3 +428,14 @@ def test_a_known_secret_is_found_in_escaped_form() -> None:
     for written in (json.dumps('a"b/c\\dé-0123456789'), "a%22b%2Fc%5Cd%C3%A9-0123456789"):
         assert "0123456789" not in redactor.text(written)
     assert redactor.data({"x": ['a"b/c\\dé-0123456789', 3]}) == {"x": ["***", 3]}
+
+
+def test_a_secret_in_the_working_directory_is_hidden_and_the_record_stays_readable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "abracadabra-4711")
+    state = {"model": "m", "tasks": {"abracadabra-4711": {}}}
+    record = RunRecord({"tasks": ["a"]}, state, 0.0, "/abracadabra-4711").without_secrets()
+    written = json.dumps(record.to_json())
+    assert "abracadabra-4711" not in written
+    assert RunRecord.read(json.loads(written), Path("run.json")).directory == "/***"

@@ -62,14 +62,14 @@ class Redactor:
     def data(self, value: Any) -> Any:
         """Returns a copy of nested data without the secrets in its texts; itself without secrets.
 
-        Texts are values of mappings and items of lists and tuples, at any depth.
+        Texts are keys and values of mappings and items of lists and tuples, at any depth.
         """
         if not self._secrets:
             return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {key: self.data(item) for key, item in value.items()}
+            return {self.data(key): self.data(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self.data(item) for item in value]
         if type(value) is tuple:

@@ -109,8 +109,13 @@ class RunRecord:
         """Returns the record without secrets; `left_out` has the names of those removed now."""
         left_out = sorted({*self.left_out, *secrets_in(self.settings)})
         hidden = known_redactor()
-        settings = hidden.data(without_secrets(self.settings))
-        return replace(self, settings=settings, state=hidden.data(self.state), left_out=left_out)
+        return replace(
+            self,
+            settings=without_secrets(self.settings),
+            state=hidden.data(self.state),
+            directory=hidden.text(self.directory),
+            left_out=left_out,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as a dictionary for `run.json`."""
