@@ -43,6 +43,7 @@ from lm_eval.models.create import (
     check_before_loading,
     check_model,
     create_model,
+    length_check,
     never_measured,
 )
 from lm_eval.models.identity import model_identity
@@ -50,6 +51,7 @@ from lm_eval.preparation import (
     build_requests,
     check_fit,
     check_groups,
+    check_lengths,
     check_run,
     check_types,
     chosen_documents,
@@ -140,6 +142,8 @@ def _evaluate_run(
     with stages("load_model"):
         if lm is None:
             check_before_loading(run)
+            with mirror_at(run.data_dir):
+                check_lengths(run, length_check(run), tasks)
             lm = create_model(run)
     seed_generators(run.seed)
     return evaluate_tasks(

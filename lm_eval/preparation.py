@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from lm_eval.api.context import RunContext
+from lm_eval.api.context import RunContext, in_context
 from lm_eval.api.group import Group
-from lm_eval.api.model import LM, TemplateLM, check_has_chat_template
+from lm_eval.api.model import LM, LengthCheck, TemplateLM, check_has_chat_template
 from lm_eval.api.task import Task
 from lm_eval.code_scoring import is_code_task, is_uncontained
 from lm_eval.config.generation import MAX_LENGTH_NAMES, find_meaningless
@@ -310,6 +310,15 @@ def build_requests(
     documents; None for all, or for the first `limit` of them. Raises `ModelError` if the model does
     not implement a method that the requests need.
     """
+    _build(run, lm, task, chosen)
+    _check_implemented(lm, name, task)
+    _check_requests(name, task)
+    if run.write_out:
+        log_first_prompt(task)
+
+
+def _build(run: RunConfig, lm: LM, task: Task, chosen: Sequence[int] | None) -> None:
+    """Builds the requests of a task, whose prompts the model `lm` formats."""
     task.build_all_requests(
         limit=document_limit(task, run.limit),
         samples=chosen,
@@ -319,10 +328,37 @@ def build_requests(
         chat_template=lm.apply_chat_template if run.apply_chat_template else None,
         tokenizer_name=lm.tokenizer_name if run.apply_chat_template else "",
     )
-    _check_implemented(lm, name, task)
-    _check_requests(name, task)
-    if run.write_out:
-        log_first_prompt(task)
+
+
+def check_lengths(run: RunConfig, check: LengthCheck | None, tasks: Mapping[str, Task]) -> None:
+    """Raises `ConfigError` if requests do not fit into the context length that the user chose.
+
+    Builds the requests of all tasks for it, and restarts the draws of their few-shot examples
+    afterwards. Does nothing if `check` is None.
+    """
+    if check is None:
+        return
+    chosen = chosen_documents(run, tasks)
+    problems, needed = [], 0
+    with in_context(check.encoder, make_context(run, check.encoder, None)):
+        for name, task in tasks.items():
+            _build(run, check.encoder, task, chosen.get(name))
+            lengths = check.needed(task.instances)
+            task.set_fewshot_seed(run.seed.fewshot)
+            long = [number for number, length in enumerate(lengths) if length > check.limit]
+            if long:
+                worst = max(long, key=lengths.__getitem__)
+                needed = max(needed, lengths[worst])
+                problems.append(
+                    f"{len(long)} of {len(lengths)} requests of task {name!r} (the longest is of "
+                    f"document {task.instances[worst].doc_number}, {lengths[worst]} tokens)"
+                )
+    if problems:
+        others = f", and requests of {len(problems) - 1} other tasks" if problems[1:] else ""
+        raise ConfigError(
+            f"{check.argument}={check.limit} is too short for {problems[0]}{others}. Pass "
+            f"{check.argument}={needed}, or {check.remedy}."
+        )
 
 
 def _check_requests(name: str, task: Task) -> None:

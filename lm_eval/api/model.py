@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lm_eval._lazy import lazy_exports
@@ -77,6 +77,25 @@ class CacheHook:
         else:
             for req, res in zip(reqs, ress, strict=True):
                 self.add_partial(attr, req, res)
+
+
+@dataclass(frozen=True)
+class LengthCheck:
+    """How to find requests that do not fit into the context of a model that is not loaded yet.
+
+    Attributes:
+        encoder: a model without weights that formats prompts as the loaded one will.
+        needed: returns the context length that each of the requests needs.
+        limit: the context length that the user chose.
+        argument: the name of the model argument with which it was chosen.
+        remedy: what to pass if prompts should be cut instead, for the message.
+    """
+
+    encoder: LM
+    needed: Callable[[Sequence[Instance]], Sequence[int]]
+    limit: int
+    argument: str
+    remedy: str
 
 
 class LM(abc.ABC):
@@ -224,6 +243,18 @@ class LM(abc.ABC):
         """
         if chat_template:
             check_has_chat_template(cls)
+
+    @classmethod
+    def length_check(cls, arguments: Mapping[str, Any]) -> LengthCheck | None:
+        """Returns how to find requests that do not fit, before weights are loaded; None for no way.
+
+        Called after `check_before_loading`. Override it if the user can choose the context length,
+        and requests that are longer should be refused instead of cut.
+
+        Args:
+            arguments: the `model_args` of the run.
+        """
+        return None
 
     @classmethod
     def create_from_arg_string(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from lm_eval.api.instance import OUTPUT_TYPES
-from lm_eval.api.model import LM
+from lm_eval.api.model import LM, LengthCheck
 from lm_eval.api.registry import get_model, model_registry
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import (
@@ -62,6 +62,12 @@ def check_before_loading(run: RunConfig) -> None:
         model_class = _model_class(run.model)
         _check_arguments(run.model, model_class, run.model_args)
         model_class.check_before_loading(run.model_args, run.apply_chat_template)
+
+
+def length_check(run: RunConfig) -> LengthCheck | None:
+    """Returns how to find requests that do not fit into the model of the run; None for no way."""
+    by_name = isinstance(run.model, str)
+    return _model_class(run.model).length_check(run.model_args) if by_name else None
 
 
 def never_measured(run: RunConfig) -> dict[str, str]:

@@ -56,12 +56,16 @@ class LlamaCpp(EngineLM):
         n_batch: how many tokens of a prompt are computed at once.
         batch_size, max_batch_size, device: accepted, without effect.
         think_end_token: the string that ends the model's thinking text.
+        long_prompts: "refuse" to end a run before the model is loaded if a request does not fit
+            into the context length given; "cut" to cut its prompt.
         kwargs: further arguments of `llama_cpp.Llama`.
     """
 
     engine = "llama.cpp"
     length_names = ("max_length", "max_model_len", "n_ctx")
-    speed_arguments: ClassVar[frozenset[str]] = frozenset({"n_gpu_layers", "n_threads", "n_batch"})
+    speed_arguments: ClassVar[frozenset[str]] = frozenset(
+        {"n_gpu_layers", "n_threads", "n_batch", "long_prompts"}
+    )
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class LlamaCpp(EngineLM):
         max_batch_size: int | None = None,
         device: str | None = None,
         think_end_token: str | None = None,
+        long_prompts: str = "refuse",
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -122,6 +127,21 @@ class LlamaCpp(EngineLM):
         with file.open("rb") as opened:
             if opened.read(4) != b"GGUF":
                 raise ConfigError(f"pretrained: {file} is not a GGUF file.")
+
+    @classmethod
+    def _tokenizer_before_loading(cls, arguments: Mapping[str, Any]) -> tuple[str, TokenCoder]:
+        if arguments.get("tokenizer"):
+            return super()._tokenizer_before_loading(arguments)
+        from llama_cpp import Llama
+
+        file = str(Path(arguments["pretrained"]).expanduser())
+        try:
+            vocabulary = Llama(file, vocab_only=True, verbose=False)
+        except Exception as error:  # llama.cpp raises ValueError and AssertionError, and more
+            raise ModelError(
+                f"llama.cpp could not load {arguments['pretrained']}: {describe_cause(error)}"
+            ) from error
+        return arguments["pretrained"], _GGUFCoder(vocabulary)
 
     def _start(self) -> Any:
         from llama_cpp import Llama

@@ -52,6 +52,8 @@ class SGLangLM(EngineLM):
         prefix_token_id: the token that stands for an empty context.
         seed: the seed for sampled answers; None for that of the run.
         think_end_token: the string that ends the model's thinking text.
+        long_prompts: "refuse" to end a run before the model is loaded if a request does not fit
+            into the context length given; "cut" to cut its prompt.
         kwargs: further arguments of `sglang.Engine`.
     """
 
@@ -60,7 +62,7 @@ class SGLangLM(EngineLM):
     longer_variable = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
     speed_arguments: ClassVar[frozenset[str]] = frozenset(
         {"batch_size", "max_batch_size", "dp_size", "tp_size", "mem_fraction_static", "device"}
-        | {"chunked_prefill_size"}
+        | {"chunked_prefill_size", "long_prompts"}
     )
 
     def __init__(
@@ -87,8 +89,10 @@ class SGLangLM(EngineLM):
         prefix_token_id: int | None = None,
         seed: int | None = None,
         think_end_token: str | None = None,
+        long_prompts: str = "refuse",
         **kwargs: Any,
     ) -> None:
+        given = {**locals(), **kwargs}
         super().__init__(
             pretrained,
             tokenizer_path,
@@ -97,10 +101,7 @@ class SGLangLM(EngineLM):
             add_bos_token,
             prefix_token_id,
             think_end_token,
-            {
-                "trust_remote_code": trust_remote_code,
-                "revision": None if tokenizer_path else kwargs.get("revision"),
-            },
+            self._tokenizer_of(given)[1],
         )
         self._given_length = read_length(
             max_model_len=max_model_len, context_length=context_length, max_length=max_length
@@ -143,6 +144,15 @@ class SGLangLM(EngineLM):
             from sglang.srt.server_args import QUANTIZATION_CHOICES
 
             check_quantization("SGLang", arguments["quantization"], QUANTIZATION_CHOICES)
+
+    @classmethod
+    def _tokenizer_of(cls, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        own = arguments.get("tokenizer_path")
+        settings = {
+            "trust_remote_code": arguments.get("trust_remote_code", True),
+            "revision": None if own else arguments.get("revision"),
+        }
+        return own or arguments["pretrained"], settings
 
     def _start(self) -> Any:
         import sglang

@@ -81,7 +81,9 @@ class VLLM(EngineLM):
             `tensor_parallel_size` devices.
         lora_local_path: a folder with a LoRA adapter.
         max_lora_rank: the largest rank of an adapter.
-        truncation_side: "left": long prompts lose their beginning.
+        truncation_side: "left": long prompts that are cut lose their beginning.
+        long_prompts: "refuse" to end a run before the model is loaded if a request does not fit
+            into the context length given; "cut" to cut its prompt.
         think_end_token: the string that ends the model's thinking text.
         enable_thinking, chat_template_args: passed to the chat template.
         kwargs: further arguments of vLLM's `LLM`.
@@ -92,6 +94,7 @@ class VLLM(EngineLM):
     speed_arguments: ClassVar[frozenset[str]] = frozenset(
         {"gpu_memory_utilization", "tensor_parallel_size", "max_batch_size", "batch_size", "device"}
         | {"enforce_eager", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching"}
+        | {"long_prompts"}
     )
 
     def __init__(
@@ -119,14 +122,13 @@ class VLLM(EngineLM):
         lora_local_path: str | None = None,
         max_lora_rank: int = 16,
         truncation_side: str = "left",
+        long_prompts: str = "refuse",
         think_end_token: str | None = None,
         enable_thinking: bool = True,
         chat_template_args: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         given = dict(locals())
-        # As vLLM does, the tokenizer of the model is loaded at the revision of the model.
-        its_revision = tokenizer_revision or (None if tokenizer else revision)
         super().__init__(
             pretrained,
             tokenizer,
@@ -135,10 +137,10 @@ class VLLM(EngineLM):
             add_bos_token,
             prefix_token_id,
             think_end_token,
-            {"revision": its_revision, "trust_remote_code": bool(trust_remote_code)},
+            self._tokenizer_of(given)[1],
         )
         self._given_length = read_length(max_length=max_length, max_model_len=max_model_len)
-        self._template = {"enable_thinking": enable_thinking, **(chat_template_args or {})}
+        self._template = self._template_of(given)
         self._lora = lora_local_path
         if kwargs.pop("swap_space", None) is not None:
             logger.warning("vLLM no longer has the argument swap_space; it is ignored.")
@@ -191,6 +193,22 @@ class VLLM(EngineLM):
             from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 
             check_quantization("vLLM", arguments["quantization"], QUANTIZATION_METHODS)
+
+    @classmethod
+    def _tokenizer_of(cls, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        own = arguments.get("tokenizer")
+        # As vLLM does, the tokenizer of the model is loaded at the revision of the model.
+        revision = arguments.get("tokenizer_revision") or (
+            None if own else arguments.get("revision")
+        )
+        trusted = bool(arguments.get("trust_remote_code"))
+        name = own or arguments["pretrained"]
+        return name, {"revision": revision, "trust_remote_code": trusted}
+
+    @classmethod
+    def _template_of(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        thinks = arguments.get("enable_thinking", True)
+        return {"enable_thinking": thinks, **(arguments.get("chat_template_args") or {})}
 
     def _start(self) -> Any:
         from vllm import LLM, EngineArgs

@@ -68,7 +68,7 @@ class Llama:
     def __init__(
         self, model_path: str, n_ctx: int = 512, logits_all: bool = False, **given: Any
     ) -> None:
-        assert logits_all, "the logits of the prompt are needed"
+        assert logits_all or given.get("vocab_only"), "the logits of the prompt are needed"
         window = self.window if given.get("swa_full") is False else None
         self._fake, self._model, self._ctx = fake_model(), Model(), Context(self.recurrent, window)
         self._n_ctx = n_ctx or self.trained_length

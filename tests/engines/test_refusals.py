@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from lm_eval import simple_evaluate
 from lm_eval.cli import main
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.demo.model import WEIGHTS
+from lm_eval.models.engines import base
 from lm_eval.models.engines.arguments import own_length
 from lm_eval.models.engines.base import OnlyEngine
 from tests.engines import fake_vllm
@@ -134,6 +136,69 @@ def test_a_default_length_of_answers_is_not_refused(
 ) -> None:
     """Tasks that generate nothing, or set a length, do not need it."""
     CLASSES["vllm"].check_before_loading({"pretrained": str(WEIGHTS), "max_model_len": 200})
+
+
+LONG = {"vllm": "max_model_len", "sglang": "context_length", "llama-cpp": "n_ctx"}
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_prompts_longer_than_the_length_given_are_refused_before_loading(
+    engine: str, gguf: Path, capsys: Captured
+) -> None:
+    name = LONG[engine]
+    more = {"pretrained": str(gguf)} if engine == "llama-cpp" else {}
+    line = refusal(capsys, engine, "--limit", "5", **{name: 8}, **more)
+    assert f"{name}=8 is too short for" in line
+    assert "of task 'demo_choice' (the longest is of document" in line
+    needed = int(line.partition(f"Pass {name}=")[2].partition(",")[0])
+    # With the length that the message names, the run goes on until the engine is created.
+    for length, long_prompts in ((needed, "refuse"), (8, "cut")):
+        given = {"pretrained": str(WEIGHTS), name: length, "long_prompts": long_prompts, **more}
+        with pytest.raises(AssertionError, match="the engine was loaded"):
+            simple_evaluate(engine, model_args=given, tasks=["demo_choice"], limit=5)
+    given = {"pretrained": str(WEIGHTS), name: needed - 1, **more}
+    with pytest.raises(ConfigError, match=f"{name}={needed - 1} is too short"):
+        simple_evaluate(engine, given, tasks=["demo_choice"], limit=5)
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_the_answer_to_a_prompt_must_fit_into_the_length_given(capsys: Captured) -> None:
+    words = ("--tasks", "demo_sums", "--gen_kwargs", "max_gen_toks=100", "--limit", "3")
+    line = refusal(capsys, "vllm", *words, max_model_len=120)
+    assert "max_model_len=120 is too short for" in line
+    assert "3 of 3 requests of task 'demo_sums'" in line
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_texts_that_are_read_in_windows_are_never_too_long(capsys: Captured) -> None:
+    given = {"pretrained": str(WEIGHTS), "max_model_len": 8}
+    with pytest.raises(AssertionError, match="the engine was loaded"):
+        simple_evaluate("vllm", model_args=given, tasks=["demo_stories"], limit=2)
+
+
+def test_the_check_of_lengths_does_not_change_the_prompts(create: Create) -> None:
+    """Few-shot examples are drawn at random, and the check draws them once before the run."""
+
+    def prompts(long_prompts: str) -> list[Any]:
+        arguments = {**given, "long_prompts": long_prompts}
+        found = simple_evaluate("vllm", arguments, ["demo_choice"], 2, limit=4)
+        assert found is not None
+        return [sample["arguments"] for sample in found["samples"]["demo_choice"]]
+
+    given = {"pretrained": str(WEIGHTS), "max_model_len": 1000}
+    create("vllm")
+    restart: Any = base.ONLY_ENGINE.__init__  # type: ignore[misc]
+    restart()
+    checked = prompts("refuse")
+    restart()
+    assert checked == prompts("cut")
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_way_to_treat_long_prompts_that_does_not_exist_is_refused(capsys: Captured) -> None:
+    line = refusal(capsys, "vllm", max_model_len=100, long_prompts="drop")
+    assert "long_prompts must be 'refuse' or 'cut', not 'drop'" in line
 
 
 @pytest.mark.usefixtures("no_engine")

@@ -60,6 +60,24 @@ def read_length(**given: Any) -> int | None:
     return None
 
 
+def given_length(arguments: Mapping[str, Any], names: Iterable[str]) -> tuple[str, int] | None:
+    """Returns the argument among `names` that sets the context length, and the length.
+
+    None if it is not given. Raises as `read_length` does.
+    """
+    chosen = {name: arguments.get(name) for name in names}
+    length = read_length(**chosen)
+    name = next((name for name, value in chosen.items() if value is not None), None)
+    return None if name is None or length is None else (name, length)
+
+
+def check_long_prompts(arguments: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` if `long_prompts` is neither "refuse" nor "cut"."""
+    value = arguments.get("long_prompts", "refuse")
+    if value not in ("refuse", "cut"):
+        raise ConfigError(f"long_prompts must be 'refuse' or 'cut', not {value!r}.")
+
+
 def check_lengths(arguments: Mapping[str, Any], names: Iterable[str], variable: str | None) -> None:
     """Raises `ConfigError` for lengths that cannot work.
 

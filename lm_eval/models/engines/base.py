@@ -10,11 +10,18 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from lm_eval.api.instance import Failure, Instance
+from lm_eval.api.model import LengthCheck
 from lm_eval.engine.progress import Progress
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import max_context_tokens, read_generation
-from lm_eval.models.engines.arguments import check_lengths, restrict_settings
+from lm_eval.models.engines.arguments import (
+    check_lengths,
+    check_long_prompts,
+    given_length,
+    restrict_settings,
+)
 from lm_eval.models.engines.data_parallel import EngineCopies
+from lm_eval.models.engines.unloaded import UnloadedEngine
 from lm_eval.models.identity import fingerprint
 from lm_eval.models.planned.jobs import GenerationJob, Sampling, Window
 from lm_eval.models.planned.model import Finished, FinishedJobs, PlannedLM
@@ -127,6 +134,39 @@ class EngineLM(PlannedLM):
         """
         ONLY_ENGINE.check()
         check_lengths(arguments, cls.length_names, cls.longer_variable)
+        check_long_prompts(arguments)
+
+    @classmethod
+    def length_check(cls, arguments: Mapping[str, Any]) -> LengthCheck | None:
+        """Returns how to find requests that do not fit into the context length given.
+
+        None if none is given: then the length is the model's own, which cannot be chosen, and long
+        prompts are cut, as by `hf`. None also with `long_prompts=cut`.
+        """
+        given = given_length(arguments, cls.length_names)
+        if given is None or arguments.get("long_prompts") == "cut":
+            return None
+        argument, length = given
+        name, coder = cls._tokenizer_before_loading(arguments)
+        encoder = UnloadedEngine(arguments, coder, name, length, cls._template_of(arguments))
+        remedy = "pass long_prompts=cut to cut off the beginning of such prompts"
+        return LengthCheck(encoder, encoder.needed_lengths, length, argument, remedy)
+
+    @classmethod
+    def _tokenizer_before_loading(cls, arguments: Mapping[str, Any]) -> tuple[str, TokenCoder]:
+        """Returns the name of the tokenizer that `arguments` select, and the tokenizer itself."""
+        name, settings = cls._tokenizer_of(arguments)
+        return name, load_tokenizer(name, **settings)
+
+    @classmethod
+    def _tokenizer_of(cls, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Returns the name of the tokenizer that `arguments` select, and how it is loaded."""
+        return arguments.get("tokenizer") or arguments["pretrained"], {}
+
+    @classmethod
+    def _template_of(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments for the chat template that `arguments` contain."""
+        return {}
 
     # -- what a subclass implements ---------------------------------------------------------------
 

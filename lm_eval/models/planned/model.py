@@ -221,12 +221,22 @@ class PlannedLM(TemplateLM):
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
         self._require("loglikelihood")
+        return self._loglikelihood_tokens(
+            self._encode_scored(requests),
+            disable_tqdm=disable_tqdm,
+            tasks=[task_of(request) for request in requests],
+        )
+
+    def _encode_scored(
+        self, requests: Sequence[Instance]
+    ) -> list[tuple[Any, list[int], list[int]]]:
+        """Returns the arguments of each request and the tokens of its context and continuation."""
         pairs = [move_spaces(*request.args[:2]) for request in requests]
         texts = dict.fromkeys(t for c, rest in pairs if c for t in (c, c + rest))
         codes = dict(zip(texts, self._encode(list(texts)), strict=True))
         alone = dict.fromkeys(rest for c, rest in pairs if not c)
         bare = dict(zip(alone, self._encode(list(alone), special=False), strict=True))
-        encoded = [
+        return [
             (
                 request.args[:2],
                 *(
@@ -237,11 +247,6 @@ class PlannedLM(TemplateLM):
             )
             for request, (c, rest) in zip(requests, pairs, strict=True)
         ]
-        return self._loglikelihood_tokens(
-            encoded,
-            disable_tqdm=disable_tqdm,
-            tasks=[task_of(request) for request in requests],
-        )
 
     def _loglikelihood_tokens(
         self,
