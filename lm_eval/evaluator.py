@@ -30,6 +30,7 @@ from lm_eval.defaults import (
 )
 from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
+from lm_eval.engine.gc_pause import full_gc_postponed
 from lm_eval.engine.keys import set_digests
 from lm_eval.engine.repeats import repeated
 from lm_eval.engine.stages import Stages
@@ -127,7 +128,7 @@ def _evaluate_run(
     findings = None if run.decontaminate is None else read_findings(run.decontaminate)
     check_model(run)
     manager = task_manager or TaskManager(include_path=run.include_path, metadata=run.task_metadata)
-    with stages("load_tasks"), mirror_at(run.data_dir):
+    with stages("load_tasks"), mirror_at(run.data_dir), full_gc_postponed():
         check_types(run, manager, never_measured(run))
         loaded = load_tasks(run, manager)
         tasks, groups = loaded["tasks"], loaded["groups"]
@@ -184,7 +185,7 @@ def evaluate_tasks(
     identity = model_identity(run, lm) if by_name or active_run.store is not None else ""
     with executor.running(context), active_run.open_store(identity) as store:
         chosen = chosen_documents(run, tasks)
-        with stages("build_requests"), mirror_at(run.data_dir):
+        with stages("build_requests"), mirror_at(run.data_dir), full_gc_postponed():
             for name, task in tasks.items():
                 build_requests(run, lm, name, task, chosen.get(name))
                 set_digests(task.instances)
@@ -215,6 +216,7 @@ def evaluate_tasks(
         return None  # one of several processes, and not the one that collects the answers
     with (
         stages("score"),
+        full_gc_postponed(),
         attach_answers_to_errors(tasks, chosen),
         code_session(run, active_run.verdicts) as programs,
     ):
@@ -554,6 +556,7 @@ def evaluate(
         require_isolation=require_isolation,
     )
     tasks, groups = flatten(task_dict)
+    check_run(run, tasks)
     findings = None if decontaminate is None else read_findings(decontaminate)
     decontamination = contaminated_documents(decontaminate, findings, tasks)
     with exits_as_errors():
