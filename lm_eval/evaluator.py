@@ -31,7 +31,7 @@ from lm_eval.defaults import (
 from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
 from lm_eval.engine.gc_pause import full_gc_postponed
-from lm_eval.engine.keys import set_digests
+from lm_eval.engine.keys import forget_digests, set_digests
 from lm_eval.engine.repeats import repeated
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.threads import numpy_on_one_thread
@@ -188,10 +188,14 @@ def evaluate_tasks(
         with stages("build_requests"), mirror_at(run.data_dir), full_gc_postponed():
             for name, task in tasks.items():
                 build_requests(run, lm, name, task, chosen.get(name))
-                set_digests(task.instances)
                 count_tokens(lm, task)
             data = {name: task.describe_data() for name, task in sorted(tasks.items())}
-            hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
+            hashes = {}
+            for name, task in sorted(tasks.items()):
+                set_digests(task.instances)
+                hashes[name] = task_hashes(task, data[name])
+                if store is None:
+                    forget_digests(task.instances)
         uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
         on_stored = None
         if active_run.folder is not None and store is not None and executor.collects:

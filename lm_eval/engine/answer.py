@@ -241,5 +241,5 @@ def _append_outcomes(requests: Sequence[Instance], outcomes: Sequence[Outcome]) 
                     request.doc_id,
                     outcome.reason,
                 )
-        request.resps.append(outcome)
+        request.add_answer(outcome)
     return failed
