@@ -35,6 +35,7 @@ from lm_eval.engine.keys import forget_digests, set_digests
 from lm_eval.engine.repeats import repeated
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.threads import numpy_on_one_thread
+from lm_eval.engine.unstored import UnstoredAnswers
 from lm_eval.errors import EvalError, describe_cause, raise_interrupt
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import InterimResults
@@ -204,7 +205,8 @@ def evaluate_tasks(
                 interim = InterimResults(active_run, store, tasks, chosen, uncertainty, context)
                 on_stored = interim.on_stored
         requests = [request for task in tasks.values() for request in task.instances]
-        with stages("answer"):
+        unstored = UnstoredAnswers() if store is None else None
+        with stages("answer"), active_run.keeping(unstored, lambda: model_identity(run, lm)):
             done = answer(
                 executor,
                 requests,
@@ -213,6 +215,7 @@ def evaluate_tasks(
                 on_stored,
                 run.fresh,
                 run.max_failed,
+                unstored,
             )
         context.usage.failed.update(done.failed)
         statistics = describe_usage(executor, context.usage, None if store is None else done.sent)
