@@ -204,7 +204,7 @@ def _submit(task: Task, requests: Sequence[Instance]) -> None:
     An exception is ignored: it is raised again, with the document, when the document is scored.
     """
     for pipeline in requests[0].filtered_resps:
-        answers = [request.filtered_resps[pipeline] for request in requests]
+        answers = [request.filtered(pipeline) for request in requests]
         if any(isinstance(answer, LeftOut) for answer in answers):
             continue
         try:

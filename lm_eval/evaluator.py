@@ -30,10 +30,12 @@ from lm_eval.defaults import (
 )
 from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
-from lm_eval.engine.keys import set_digests
+from lm_eval.engine.gc_pause import full_gc_postponed
+from lm_eval.engine.keys import forget_digests, set_digests
 from lm_eval.engine.repeats import repeated
 from lm_eval.engine.stages import Stages
 from lm_eval.engine.threads import numpy_on_one_thread
+from lm_eval.engine.unstored import UnstoredAnswers
 from lm_eval.errors import EvalError, describe_cause, raise_interrupt
 from lm_eval.integrity import check_integrity
 from lm_eval.interim import InterimResults
@@ -129,7 +131,7 @@ def _evaluate_run(
     findings = None if run.decontaminate is None else read_findings(run.decontaminate)
     check_model(run)
     manager = task_manager or TaskManager(include_path=run.include_path, metadata=run.task_metadata)
-    with stages("load_tasks"), mirror_at(run.data_dir):
+    with stages("load_tasks"), mirror_at(run.data_dir), full_gc_postponed():
         check_types(run, manager, never_measured(run))
         loaded = load_tasks(run, manager)
         tasks, groups = loaded["tasks"], loaded["groups"]
@@ -188,13 +190,17 @@ def evaluate_tasks(
     identity = model_identity(run, lm) if by_name or active_run.store is not None else ""
     with executor.running(context), active_run.open_store(identity) as store:
         chosen = chosen_documents(run, tasks)
-        with stages("build_requests"), mirror_at(run.data_dir):
+        with stages("build_requests"), mirror_at(run.data_dir), full_gc_postponed():
             for name, task in tasks.items():
                 build_requests(run, lm, name, task, chosen.get(name))
-                set_digests(task.instances)
                 count_tokens(lm, task)
             data = {name: task.describe_data() for name, task in sorted(tasks.items())}
-            hashes = {name: task_hashes(task, data[name]) for name, task in sorted(tasks.items())}
+            hashes = {}
+            for name, task in sorted(tasks.items()):
+                set_digests(task.instances)
+                hashes[name] = task_hashes(task, data[name])
+                if store is None:
+                    forget_digests(task.instances)
         uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
         on_stored = None
         if active_run.folder is not None and store is not None and executor.collects:
@@ -203,7 +209,8 @@ def evaluate_tasks(
                 interim = InterimResults(active_run, store, tasks, chosen, uncertainty, context)
                 on_stored = interim.on_stored
         requests = [request for task in tasks.values() for request in task.instances]
-        with stages("answer"):
+        unstored = UnstoredAnswers() if store is None else None
+        with stages("answer"), active_run.keeping(unstored, lambda: model_identity(run, lm)):
             done = answer(
                 executor,
                 requests,
@@ -212,6 +219,7 @@ def evaluate_tasks(
                 on_stored,
                 run.fresh,
                 run.max_failed,
+                unstored,
             )
         context.usage.failed.update(done.failed)
         statistics = describe_usage(executor, context.usage, None if store is None else done.sent)
@@ -219,6 +227,7 @@ def evaluate_tasks(
         return None  # one of several processes, and not the one that collects the answers
     with (
         stages("score"),
+        full_gc_postponed(),
         attach_answers_to_errors(tasks, chosen),
         code_session(run, active_run.verdicts) as programs,
     ):
@@ -558,6 +567,7 @@ def evaluate(
         require_isolation=require_isolation,
     )
     tasks, groups = flatten(task_dict)
+    check_run(run, tasks)
     findings = None if decontaminate is None else read_findings(decontaminate)
     decontamination = contaminated_documents(decontaminate, findings, tasks)
     with exits_as_errors():

@@ -150,7 +150,8 @@ class InterimResults:
         answered = []
         for request, given in zip(task.instances, answers, strict=True):
             copied = copy.copy(request)
-            copied.resps, copied.filtered_resps = given, {}
+            copied.forget_answers()
+            copied.set_answers(given)
             answered.append(copied)
         scored = task.with_requests(answered)
         return score(scored, self._numbers.get(name), self._think_end_token)

@@ -22,6 +22,8 @@ from lm_eval.extras import remedy
 
 #: The packages of lm_eval whose functions are read too, because tasks call them.
 _OWN = ("lm_eval.tasks.", "lm_eval.helpers.", "lm_eval.metrics.", "lm_eval.filters.")
+#: Types of values in a configuration that are not, and do not contain, functions.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 #: Methods of a task that are called only when its answers are scored.
 _METHODS = ("process_results", "aggregation", "higher_is_better")
@@ -53,6 +55,8 @@ def _functions_of(task: Task) -> Iterator[Callable[..., Any]]:
 
 def _callables(value: Any) -> Iterator[Callable[..., Any]]:
     """Yields the functions in a task's configuration, at any depth."""
+    if type(value) in _PLAIN:  # nearly all values
+        return
     if isinstance(value, Mapping):
         for one in value.values():
             yield from _callables(one)

@@ -196,13 +196,12 @@ def make_context(run: RunConfig, lm: LM, seed: int | None) -> RunContext:
 
 
 def check_fit(run: RunConfig, lm: LM, tasks: Mapping[str, Task]) -> None:
-    """Raises if the tasks need something that the model or the settings of the run do not allow.
+    """Raises if the tasks need something that the model does not have.
 
-    Includes `check_run` (`ConfigError`). Raises `ModelError` if the model has no chat template
-    although the run applies one, if a metric needs token counts that the model cannot give, or if a
-    task has images or audio and the model reads only text.
+    `check_run` is what does not depend on the model. Raises `ModelError` if the model has no chat
+    template although the run applies one, if a metric needs token counts that the model cannot
+    give, or if a task has images or audio and the model reads only text.
     """
-    check_run(run, tasks)
     check_measurable(lm, tasks)
     if run.apply_chat_template and "apply_chat_template" not in vars(lm):
         check_has_chat_template(type(lm))

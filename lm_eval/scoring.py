@@ -124,7 +124,7 @@ class TaskScores:
             answer.finish_reason
             for requests in self.requests
             for request in requests
-            for answer in request.resps
+            for answer in request.answers
             if isinstance(answer, Completion)
         ]
         known = [reason for reason in reasons if reason is not None]
@@ -136,7 +136,7 @@ class TaskScores:
             1
             for requests in self.requests
             for request in requests
-            for answer in request.resps
+            for answer in request.answers
             if isinstance(answer, str) and not answer
         )
 
@@ -292,7 +292,7 @@ def _measure(
         return columns
     columns = {}
     for position, (number, requests) in enumerate(zip(numbers, requests_by_doc, strict=True)):
-        answers = [request.filtered_resps[pipeline] for request in requests]
+        answers = [request.filtered(pipeline) for request in requests]
         try:
             values = task.score_document(pipeline, requests[0].doc, answers, _tokens(requests))
         except EvalError as error:
@@ -311,7 +311,7 @@ def _left_out(pipeline: str, requests_by_doc: Sequence[Sequence[Instance]]) -> l
     They did if they left out any of its requests.
     """
     return [
-        any(isinstance(request.filtered_resps[pipeline], LeftOut) for request in requests)
+        any(isinstance(request.filtered(pipeline), LeftOut) for request in requests)
         for requests in requests_by_doc
     ]
 

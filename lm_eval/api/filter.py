@@ -66,6 +66,9 @@ class Filter(ABC):
     #: Names of the arguments that are paths of files. A relative path in a task file is relative to
     #: the folder of that file.
     FILE_ARGUMENTS: ClassVar[tuple[str, ...]] = ()
+    #: Whether `apply` reads the entries of `resps` once, in order, and changes none of them. As the
+    #: first step it then gets an iterator, so that no list per request has to be created.
+    ONLY_READS: ClassVar[bool] = False
 
     def __init__(self, **kwargs: Any) -> None:
         """Receives the other keys of the step in the task file, such as `regex_pattern`.
@@ -135,21 +138,21 @@ class FilterEnsemble:
         one entry per request.
         """
         left = instances
-        answers: Any = [
-            instance.resps if instance.thinking is None else instance.conclusions
-            for instance in instances
-        ]
-        for make in self.filters:
+        answers: Any = None
+        for number, make in enumerate(self.filters):
             if not left:
                 break
-            answers = self._apply_step(make(), answers, left)
+            step = make()
+            if number == 0:
+                answers = _answers_for(step, instances)
+            answers = self._apply_step(step, answers, left)
             if LeftOut in set(map(type, answers)):
                 kept = [not isinstance(answer, LeftOut) for answer in answers]
                 for instance in compress(left, (not keep for keep in kept)):
-                    instance.filtered_resps[self.name] = LEFT_OUT
+                    instance.set_filtered(self.name, LEFT_OUT)
                 left, answers = list(compress(left, kept)), list(compress(answers, kept))
         for instance, answer in zip(left, answers, strict=True):
-            instance.filtered_resps[self.name] = answer
+            instance.set_filtered(self.name, answer)
         if self.extracts or not {NotFound, list}.isdisjoint(map(type, answers)):
             for instance in left:
                 self._record_extraction(instance)
@@ -180,10 +183,11 @@ class FilterEnsemble:
         The pipeline's name is added to `extraction_failed` of the request if all its answers are
         `NotFound`; otherwise it is removed from there.
         """
-        answer = instance.filtered_resps[self.name]
+        answer = instance.filtered(self.name)
         others = tuple(name for name in instance.extraction_failed if name != self.name)
-        instance.extraction_failed = (*others, self.name) if is_not_found(answer) else others
-        instance.filtered_resps[self.name] = _as_plain_text(answer)
+        failed = (*others, self.name) if is_not_found(answer) else others
+        instance.set_extraction_failed(failed)
+        instance.set_filtered(self.name, _as_plain_text(answer))
 
     @cached_property
     def extracts(self) -> bool:
@@ -192,6 +196,17 @@ class FilterEnsemble:
         A step does if its attribute `fallback` is a `NotFound`.
         """
         return any(is_not_found(getattr(make(), "fallback", None)) for make in self.filters)
+
+
+def _answers_for(step: Filter, instances: Sequence[Instance]) -> Iterable[Any]:
+    """Returns the answers that the first step of a pipeline gets, one entry per request."""
+    given = (
+        (instance.answers if step.ONLY_READS else instance.resps)
+        if instance.thinking is None
+        else instance.conclusions
+        for instance in instances
+    )
+    return given if step.ONLY_READS else list(given)
 
 
 def is_not_found(answer: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -67,8 +68,93 @@ class Completion(str):
         return self.finish_reason == "length"
 
 
-@dataclass
-class Instance:
+class _NoAnswer:
+    """The class itself marks that a request has no answer yet."""
+
+
+def _not_set() -> None:
+    """The default of a field that is stored in a slot: a class attribute would hide the slot."""
+    return
+
+
+class _Compact:
+    """Stores the fields of a request in little memory: an evaluation may have millions of them.
+
+    Fields that every request has are slots. The single answer that most requests have, and the
+    result of the single filter pipeline that most tasks have, are stored as they are: the list
+    `resps` and the dictionary `filtered_resps` are created when they are first accessed. Code that
+    handles all requests uses `answers`, `add_answer`, `filtered` and `set_filtered` instead.
+    """
+
+    __slots__ = (
+        *("request_type", "doc", "arguments", "idx", "metadata"),
+        *("task_name", "doc_id", "repeats", "doc_number", "digest"),
+        *("_answer", "_resps", "_pipeline", "_filtered"),
+    )
+    _answer: Any
+    """The only answer; `_NoAnswer` if there is none. Without meaning if `_resps` is a list."""
+    _resps: list[Any] | None
+    _pipeline: str | None
+    """The name of the only filter pipeline that was applied; None if there is a dictionary."""
+    _filtered: Any
+    """The result of this pipeline; if `_pipeline` is None, the dictionary, or None if empty."""
+
+    @property
+    def resps(self) -> list[Any]:
+        if self._resps is None:
+            self._resps = [] if self._answer is _NoAnswer else [self._answer]
+        return self._resps
+
+    @resps.setter
+    def resps(self, answers: list[Any]) -> None:
+        self._resps = answers
+
+    @property
+    def filtered_resps(self) -> dict[str, Any]:
+        if self._pipeline is not None:
+            self._pipeline, self._filtered = None, {self._pipeline: self._filtered}
+        elif self._filtered is None:
+            self._filtered = {}
+        results: dict[str, Any] = self._filtered
+        return results
+
+    @filtered_resps.setter
+    def filtered_resps(self, results: dict[str, Any]) -> None:
+        self._pipeline, self._filtered = None, results
+
+    @property
+    def answers(self) -> Sequence[Any]:
+        """The answers, as `resps`, in a sequence that must not be changed."""
+        if self._resps is not None:
+            return self._resps
+        return () if self._answer is _NoAnswer else (self._answer,)
+
+    def add_answer(self, answer: Any) -> None:
+        """Appends an answer to `resps`."""
+        if self._resps is None and self._answer is _NoAnswer:
+            self._answer = answer
+        else:
+            self.resps.append(answer)
+
+    def set_answers(self, answers: list[Any]) -> None:
+        """Sets `resps`, one answer per repeat."""
+        single = len(answers) == 1
+        self._answer, self._resps = (answers[0], None) if single else (_NoAnswer, answers)
+
+    def filtered(self, pipeline: str) -> Any:
+        """Returns `filtered_resps[pipeline]`; raises `KeyError` if it was not applied."""
+        return self._filtered if pipeline == self._pipeline else self.filtered_resps[pipeline]
+
+    def set_filtered(self, pipeline: str, result: Any) -> None:
+        """Sets `filtered_resps[pipeline]`."""
+        if self._pipeline == pipeline or (self._pipeline is None and not self._filtered):
+            self._pipeline, self._filtered = pipeline, result
+        else:
+            self.filtered_resps[pipeline] = result
+
+
+@dataclass(init=False)
+class Instance(_Compact):
     """One request to the model, made from one document.
 
     A task creates instances in `construct_requests`; a model reads their `args`.
@@ -100,38 +186,76 @@ class Instance:
     doc: Any
     arguments: tuple[Any, ...]
     idx: int
-    metadata: tuple[str | None, int | None, int | None] = (None, None, None)
+    metadata: tuple[str | None, int | None, int | None] = field(
+        default_factory=lambda: (None, None, None)
+    )
     resps: list[Any] = field(default_factory=list)
     filtered_resps: dict[str, Any] = field(default_factory=dict)
 
-    task_name: str | None = None
-    doc_id: int | None = None
-    repeats: int | None = None
-    doc_number: int | None = None
+    task_name: str | None = field(default_factory=_not_set)
+    doc_id: int | None = field(default_factory=_not_set)
+    repeats: int | None = field(default_factory=_not_set)
+    doc_number: int | None = field(default_factory=_not_set)
 
     extraction_failed: tuple[str, ...] = ()
     thinking: list[str] | None = None
     conclusions: list[Any] | None = None
     tokens: int | None = None
-    digest: bytes | None = None
+    digest: bytes | None = field(default_factory=_not_set)
 
-    def __post_init__(self) -> None:
-        self.task_name, self.doc_id, self.repeats = self.metadata
-        if self.doc_number is None:
-            self.doc_number = self.doc_id
+    def __init__(
+        self,
+        request_type: OutputType,
+        doc: Any,
+        arguments: tuple[Any, ...],
+        idx: int,
+        metadata: tuple[str | None, int | None, int | None] = (None, None, None),
+        resps: list[Any] | None = None,
+        filtered_resps: dict[str, Any] | None = None,
+        task_name: str | None = None,
+        doc_id: int | None = None,
+        repeats: int | None = None,
+        doc_number: int | None = None,
+        extraction_failed: tuple[str, ...] = (),
+        thinking: list[str] | None = None,
+        conclusions: list[Any] | None = None,
+        tokens: int | None = None,
+        digest: bytes | None = None,
+    ) -> None:
+        """Sets the fields; `task_name`, `doc_id` and `repeats` are those in `metadata`."""
+        self.request_type, self.doc, self.arguments, self.idx = request_type, doc, arguments, idx
+        self.metadata = metadata
+        self.task_name, self.doc_id, self.repeats = metadata
+        self.doc_number = self.doc_id if doc_number is None else doc_number
+        self.digest = digest
+        self._answer, self._resps = _NoAnswer, resps
+        self._pipeline, self._filtered = None, filtered_resps
+        # Few requests have these; the others use the defaults of the class.
+        if extraction_failed:
+            self.extraction_failed = extraction_failed
+        if thinking is not None or conclusions is not None:
+            self.thinking, self.conclusions = thinking, conclusions
+        if tokens is not None:
+            self.tokens = tokens
 
     def set_doc_number(self, number: int) -> None:
         """Sets the index of the document in the evaluated split."""
         self.doc_number = number
 
-    def set_answers(self, answers: list[Any]) -> None:
-        """Sets `resps`, one answer per repeat."""
-        self.resps = answers
-
     def forget_answers(self) -> None:
         """Removes the answers and all that was derived from them, to score others."""
-        self.resps, self.filtered_resps, self.extraction_failed = [], {}, ()
-        self.thinking = self.conclusions = self.tokens = None
+        self._answer, self._resps = _NoAnswer, None
+        self._pipeline, self._filtered = None, None
+        self.set_extraction_failed(())
+        if self.thinking is not None:
+            self.thinking = self.conclusions = None
+        if self.tokens is not None:
+            self.tokens = None
+
+    def set_extraction_failed(self, pipelines: tuple[str, ...]) -> None:
+        """Sets the names of the filter pipelines that found no answer."""
+        if pipelines != self.extraction_failed:
+            self.extraction_failed = pipelines
 
     def set_digest(self, digest: bytes | None) -> None:
         """Sets the hash under which answers are stored; None if the request cannot be hashed."""
@@ -154,7 +278,7 @@ class Instance:
 
         None if there is none.
         """
-        apart = [getattr(answer, "reasoning", None) or "" for answer in self.resps]
+        apart = [getattr(answer, "reasoning", None) or "" for answer in self.answers]
         if self.thinking is None:
             return apart if any(apart) else None
         pairs = zip(apart, self.thinking, strict=True)
@@ -166,7 +290,7 @@ class Instance:
 
         False if there are no answers yet.
         """
-        return any(isinstance(answer, Failure) for answer in self.resps)
+        return any(isinstance(answer, Failure) for answer in self.answers)
 
     @property
     def args(self) -> tuple[Any, ...]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from lm_eval.config.callables import describe_callable
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def serialize_function(function: Callable[..., Any] | str, keep_callable: bool = False) -> Any:
     """Returns a function's source code, or a description of another callable.
@@ -27,6 +29,8 @@ def serialize(value: Any, keep_callable: bool = False) -> Any:
     Functions and classes become their source code, unless `keep_callable` is set. Any other value
     is returned unchanged.
     """
+    if type(value) in _PLAIN:  # nearly all values
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         present = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {k: serialize(v, keep_callable) for k, v in present.items() if v is not None}

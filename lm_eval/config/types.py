@@ -21,6 +21,16 @@ def field_types(schema: Any) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in dataclasses.fields(schema)}
 
 
+@cache
+def _plain_types(hint: Any) -> frozenset[type]:
+    """Returns the types of plain values all of which have the type `hint`."""
+    # Both bools, and texts and numbers that no `Literal` contains: it allows only some of a type.
+    examples: tuple[tuple[Any, ...], ...] = (("\0",), (-987654321,), (True, False), (None,), ({},))
+    return frozenset(
+        type(some[0]) for some in examples if all(_conforms(one, hint) for one in some)
+    )
+
+
 def conforms(value: Any, hint: Any) -> bool:
     """Returns whether a value from a YAML file has the type `hint`.
 
@@ -28,6 +38,11 @@ def conforms(value: Any, hint: Any) -> bool:
     too, but a bool is neither. A `!function`, resolved or not, is a `Callable`. Any value conforms
     to a dataclass, since those are checked elsewhere.
     """
+    return type(value) in _plain_types(hint) or _conforms(value, hint)
+
+
+def _conforms(value: Any, hint: Any) -> bool:
+    """Returns the same as `conforms`; slower, because it examines the type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any or dataclasses.is_dataclass(hint):
         return True

@@ -83,9 +83,8 @@ def load_yaml_file(path: str | Path, task_root: Path | None = None) -> YamlFile:
     """
     file = _load(resolved_path(path), (), {})
     # A link in the folder may lead to a file outside it, which has its Python files beside it.
-    if task_root is not None and file.path.is_relative_to(task_root.resolve()):
-        return replace(file, task_root=task_root.resolve())
-    return file
+    root = None if task_root is None else task_root.resolve()
+    return replace(file, task_root=root) if root and file.path.is_relative_to(root) else file
 
 
 def load_yaml(
@@ -193,21 +192,10 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
     `modified` and `size` of the file only make the cache notice that it changed. Raises
     `ConfigError` if the file cannot be read, is not valid YAML, or is not a mapping.
     """
-
-    class Loader(_Base):  # type: ignore[misc]
-        """A YAML loader that turns `!function` values of this file into `FunctionRef`s."""
-
-    def function(loader: Any, node: Any) -> FunctionRef:
-        name = loader.construct_scalar(node)
-        return FunctionRef(str(name), path.parent, path, node.start_mark.line + 1)
-
-    Loader.add_constructor("!function", function)
-    for kind in ("int", "float"):
-        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", _number)
     text = decoded_text(path, read_regular(path))
     check_limits(path, text, _Base)
     try:
-        loader = Loader(text)
+        loader = _Loader(text, path)
         try:
             node = loader.get_single_node()
             values = loader.construct_document(node) if node is not None else None
@@ -237,6 +225,19 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
     return values, _sources(node, path)
 
 
+class _Loader(_Base):  # type: ignore[misc]
+    """A YAML loader that turns `!function` values of the file `path` into `FunctionRef`s."""
+
+    def __init__(self, text: bytes, path: Path) -> None:
+        super().__init__(text)
+        self.path = path
+
+
+def _function(loader: Any, node: Any) -> FunctionRef:
+    name, path = loader.construct_scalar(node), loader.path
+    return FunctionRef(str(name), path.parent, path, node.start_mark.line + 1)
+
+
 def _number(loader: Any, node: Any) -> int | float:
     """Returns the number that a node contains; raises `ValueError` if it has too many digits.
 
@@ -247,6 +248,11 @@ def _number(loader: Any, node: Any) -> int | float:
     kind = node.tag.rpartition(":")[2]
     number: int | float = getattr(loader, f"construct_yaml_{kind}")(node)
     return number
+
+
+_Loader.add_constructor("!function", _function)
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)
 
 
 def _sources(node: Any, path: Path) -> dict[str, Source]:

@@ -14,6 +14,7 @@ from lm_eval.engine.failures import FailureLimit, LimitedReport
 from lm_eval.engine.keys import request_keys, set_digests
 from lm_eval.engine.repeats import repeated
 from lm_eval.engine.store import MISSING, AnswerStore
+from lm_eval.engine.unstored import UnstoredAnswers, UnstoredPart
 from lm_eval.errors import ModelError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def answer(
     on_stored: Callable[[Sequence[bytes]], None] | None = None,
     fresh: bool = False,
     max_failed: float | None = None,
+    unstored: UnstoredAnswers | None = None,
 ) -> Answered:
     """Appends the model's answers to every request's `resps`, one per repeat; returns counts.
 
@@ -63,6 +65,7 @@ def answer(
         fresh: if True, stored answers to these requests are discarded first.
         max_failed: how many requests may fail, or which share of them (below 1), before
             `ModelError` is raised; None for any number.
+        unstored: keeps the answers if there is no store; None if nothing is done with them.
     """
     limit = FailureLimit(max_failed, len(repeated(requests)))
     by_kind: dict[str, list[Instance]] = defaultdict(list)
@@ -72,7 +75,7 @@ def answer(
         set_digests(request for request in requests if request.digest is None)
     answered = Answered()
     for kind, of_kind in by_kind.items():
-        lookup = _Lookup(executor, kind, store, seed, on_stored, fresh, limit)
+        lookup = _Lookup(executor, kind, store, seed, on_stored, fresh, limit, unstored)
         outcomes = executor.divide(of_kind, lookup.obtain)
         answered.sent += lookup.sent
         if outcomes is not None:
@@ -95,9 +98,11 @@ class _Lookup:
         on_stored: Callable[[Sequence[bytes]], None] | None,
         fresh: bool,
         limit: FailureLimit,
+        unstored: UnstoredAnswers | None,
     ) -> None:
         self._executor, self._kind, self._store, self._seed = executor, kind, store, seed
         self._on_stored, self._fresh, self._limit = on_stored, fresh, limit
+        self._unstored = unstored
         self.sent = 0
         """Number of requests that were passed to the executor."""
 
@@ -109,7 +114,8 @@ class _Lookup:
         """
         store = self._store
         if store is None:
-            return self._execute(requests, None)
+            kept = None if self._unstored is None else self._unstored.begin(self._kind, requests)
+            return self._execute(requests, kept)
         keys = request_keys(requests, self._seed)
         if self._fresh and (self._executor.collects or not self._executor.needs_every_request):
             store.forget(keys)
@@ -144,7 +150,9 @@ class _Lookup:
                 answers[i] = answers[i if key is None else first[key]]
         return answers
 
-    def _execute(self, to_send: Sequence[Instance], writer: _StoreWriter | None) -> list[Outcome]:
+    def _execute(
+        self, to_send: Sequence[Instance], writer: _StoreWriter | UnstoredPart | None
+    ) -> list[Outcome]:
         """Returns the executor's outcomes, one per request, after storing them with `writer`.
 
         Raises `ModelError` if the number of outcomes is wrong. With `writer=None` nothing is
@@ -241,5 +249,5 @@ def _append_outcomes(requests: Sequence[Instance], outcomes: Sequence[Outcome]) 
                     request.doc_id,
                     outcome.reason,
                 )
-        request.resps.append(outcome)
+        request.add_answer(outcome)
     return failed

@@ -53,6 +53,12 @@ def set_digests(requests: Iterable[Instance]) -> None:
             request.set_digest(None)
 
 
+def forget_digests(requests: Iterable[Instance]) -> None:
+    """Removes the digests, which are only needed to store answers and to compute `prompts_hash`."""
+    for request in requests:
+        request.set_digest(None)
+
+
 def request_keys(requests: Iterable[Instance], seed: object) -> list[bytes | None]:
     """Returns the store key (`KEY_SIZE` bytes) of each request; None for one without a digest.
 

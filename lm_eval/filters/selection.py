@@ -14,6 +14,8 @@ from lm_eval.errors import ConfigError
 class TakeFirstFilter(Filter):
     """Takes the first answer to each request, as a single value instead of a list."""
 
+    ONLY_READS = True
+
     def __init__(self) -> None:
         super().__init__()
 

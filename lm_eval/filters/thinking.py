@@ -100,7 +100,7 @@ class Thinking:
         """
         for instance in instances:
             if instance.request_type == "generate_until":
-                split_answers = [self.split(answer) for answer in instance.resps]
+                split_answers = [self.split(answer) for answer in instance.answers]
                 instance.set_thinking(
                     [thought for thought, _ in split_answers], [r for _, r in split_answers]
                 )

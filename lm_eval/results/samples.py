@@ -34,7 +34,7 @@ def _sample(task: Task, measured: Measurement) -> Sample:
         "target": target,
         "arguments": [request.args for request in requests],
         "resps": [request.resps for request in requests],
-        "filtered_resps": [request.filtered_resps[pipeline] for request in requests],
+        "filtered_resps": [request.filtered(pipeline) for request in requests],
         "filter": pipeline,
         "metrics": list(measured.values),
         "doc_hash": document_hash(doc),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.answer_index import build_answer_index
 from lm_eval.engine.store import AnswerStore
+from lm_eval.engine.unstored import UnstoredAnswers
 from lm_eval.errors import EvalError, OutputError
 from lm_eval.launch import launched_rank
 from lm_eval.results.files import check_writable, save, save_unscored_answers
@@ -22,6 +25,8 @@ from lm_eval.results.samples import without_samples
 from lm_eval.results.schema import EvalResults
 from lm_eval.runs.folder import RunFolder, shared_store
 from lm_eval.runs.record import RunRecord
+
+logger = logging.getLogger(__name__)
 
 
 class Run:
@@ -33,12 +38,19 @@ class Run:
             saved, and answers are stored only if `use_cache` is set.
         writes: False in a process that stores answers, but leaves the records and results to the
             process of rank 0.
+        can_continue: whether the user could run it again with an `output_path`, so that answers are
+            worth keeping if a run without one fails.
     """
 
     def __init__(
-        self, settings: RunConfig, folder: RunFolder | None = None, writes: bool = True
+        self,
+        settings: RunConfig,
+        folder: RunFolder | None = None,
+        writes: bool = True,
+        can_continue: bool = False,
     ) -> None:
         self.settings, self.folder, self.writes = settings, folder, writes
+        self._can_continue = can_continue
         self._record: RunRecord | None = None
 
     @property
@@ -96,6 +108,49 @@ class Run:
             model_object=not isinstance(run.model, str),
         )
 
+    @contextmanager
+    def keeping(
+        self, unstored: UnstoredAnswers | None, identity: Callable[[], str]
+    ) -> Iterator[None]:
+        """Stores answers in a temporary folder if the `with` block fails or is interrupted.
+
+        The message of the error then says how to continue with them. Does nothing if the run has a
+        store (`unstored` is None), if the model has not given any answer, or if the run could not
+        be continued.
+
+        Args:
+            unstored: the answers that the model gives in the block.
+            identity: returns the text that identifies the model; called only after a failure.
+        """
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if not unstored or not self._can_continue or launched_rank() > 0:
+                raise
+            hint = self._keep(unstored, identity())
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(hint) from error
+            if isinstance(error, EvalError):
+                raise type(error)(f"{error} {hint}") from error
+            logger.warning("%s", hint)
+            raise
+
+    def _keep(self, unstored: UnstoredAnswers, identity: str) -> str:
+        """Stores answers in a new temporary folder; returns how to continue with them."""
+        output_path = Path(tempfile.mkdtemp(prefix="lm_eval_answers_"))
+        folder = RunFolder.of(output_path, model_name(self.settings))
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            with AnswerStore(folder.answers, identity) as store:
+                count = unstored.store(store, self.settings.seed.model_seeds)
+        except (OSError, EvalError) as problem:  # the error that ended the run is more important
+            return f"The answers so far could not be stored in {output_path}: {problem}"
+        kept = f"The answers so far ({count}) are stored in {output_path}. To continue,"
+        if isinstance(self.settings.model, str):
+            option = f"--output_path {shlex.quote(str(output_path))}"
+            return f"{kept} run the same command again with {option}."
+        return f"{kept} call simple_evaluate again with output_path={str(output_path)!r}."
+
     def write_partial(self, results: Mapping[str, Any]) -> None:
         """Writes the results of the tasks that are finished so far, if the run has a folder."""
         if self.folder is not None:
@@ -151,7 +206,7 @@ def open_run(settings: RunConfig) -> Iterator[Run]:
     without `output_path` has no folder.
     """
     if settings.output_path is None:
-        run = Run(settings)
+        run = Run(settings, can_continue=True)
         with _errors_with_answer_location(run):
             yield run
         return

@@ -120,11 +120,13 @@ class Builder:
         if names[0] not in self.index:
             return None
         if self.index[names[0]].kind is Kind.TASK and len(names) == 2:
-            prompts = _named_prompts(names[0], self._prompts(self.index[names[0]], overrides or {}))
+            entry = self.index[names[0]]
+            file = file_of(entry)
+            prompts = _named_prompts(names[0], self._prompts(entry, file, overrides or {}))
             own = prompts.get(MEMBER_SEPARATOR.join(names))
             if own is None:
                 return None
-            return [self._shared_task(self.index[names[0]], {**(overrides or {}), **own}, None)]
+            return [self._shared_task(entry, file, {**(overrides or {}), **own}, None)]
         if self.index[names[0]].kind is not Kind.GROUP:
             return None
         group = GroupFile.load(self.index[names[0]])
@@ -175,21 +177,21 @@ class Builder:
             return [built for member in members for built in self.build(member, overrides, group)]
         if entry.kind is Kind.GROUP:
             return [self._shared_group(entry, (), overrides)]
-        prompts = self._prompts(entry, overrides)
+        file = file_of(entry)
+        prompts = self._prompts(entry, file, overrides)
         if len(prompts) > 1:
-            return [self._prompt_group(entry, overrides, prompts)]
-        return [self._shared_task(entry, overrides, group)]
+            return [self._prompt_group(entry, file, overrides, prompts)]
+        return [self._shared_task(entry, file, overrides, group)]
 
     # -- many prompts -------------------------------------------------------------------------
 
-    def _prompts(self, entry: Entry, overrides: Overrides) -> dict[str, str]:
+    def _prompts(self, entry: Entry, file: YamlFile, overrides: Overrides) -> dict[str, str]:
         """Returns the prompts that a task's `use_prompt` matches.
 
         Maps the name of each prompt to the value of `use_prompt` that selects only this one. Empty
-        if the task does not set `use_prompt`. Raises `UnknownNameError` if no prompt matches, and
-        `ConfigError` if the templates are not found.
+        if the task does not set `use_prompt`. `file` is the configuration of `entry`. Raises
+        `UnknownNameError` if no prompt matches, and `ConfigError` if the templates are not found.
         """
-        file = file_of(entry)
         try:
             folder = Path(entry.source).parent if entry.source else None
             return fan_out({**file.values, **overrides}, folder)
@@ -197,29 +199,32 @@ class Builder:
             raise with_location(error, file.where("use_prompt") if entry.path else None) from error
 
     def _prompt_group(
-        self, entry: Entry, overrides: Overrides, prompts: Mapping[str, str]
+        self, entry: Entry, file: YamlFile, overrides: Overrides, prompts: Mapping[str, str]
     ) -> Group:
         """Returns a group, named like the task, with one task per prompt in `prompts`.
 
         `prompts` maps prompt names to values of `use_prompt`. The tasks are called `task::prompt`.
+        `file` is the configuration of `entry`.
         """
         group = Group.from_config(GroupConfig(group=entry.name, task=[]))
         for own in _named_prompts(entry.name, prompts).values():
-            group.add(self._shared_task(entry, {**overrides, **own}, None))
+            group.add(self._shared_task(entry, file, {**overrides, **own}, None))
         return group
 
-    def _shared_task(self, entry: Entry, overrides: Overrides, group: str | None) -> Task:
+    def _shared_task(
+        self, entry: Entry, file: YamlFile, overrides: Overrides, group: str | None
+    ) -> Task:
         """Returns the task of an index entry, built only once per task file and set of overrides.
 
-        An entry without a file is built each time. If another task already has the name, this one
-        is renamed to `group::name`, where `group` is the group that it is built for; not if `group`
-        is None.
+        `file` is its configuration. An entry without a file is built each time. If another task
+        already has the name, this one is renamed to `group::name`, where `group` is the group that
+        it is built for; not if `group` is None.
         """
         built = self._built_tasks.setdefault(entry.path, []) if entry.path else []
         for others, task in built:
             if others == overrides:
                 return task
-        task = self._make_task(entry, overrides)
+        task = self._make_task(entry, file, overrides)
         if group is not None:
             self._rename_if_used(task, f"{group}{MEMBER_SEPARATOR}{task.task_name}")
         self._used_names.add(task.task_name)
@@ -240,15 +245,14 @@ class Builder:
 
     # -- tasks --------------------------------------------------------------------------------
 
-    def _make_task(self, entry: Entry, overrides: Overrides) -> Task:
+    def _make_task(self, entry: Entry, file: YamlFile, overrides: Overrides) -> Task:
         """Returns the task of an index entry, with `overrides` applied; runs code from its folder.
 
-        It is an instance of the `class` that the file names, or else a `ConfigurableTask`, or a
-        `RecordedTask` if `documents` is set. An `EvalError` gets the file and, if known, the line
-        put before its message. Any other exception, usually of the task's code, becomes a
-        `ConfigError`.
+        `file` is the configuration of `entry`. The task is an instance of the `class` that the file
+        names, or else a `ConfigurableTask`, or a `RecordedTask` if `documents` is set. An
+        `EvalError` gets the file and, if known, the line put before its message. Any other
+        exception, usually of the task's code, becomes a `ConfigError`.
         """
-        file = file_of(entry)
         prepare_pack(file)
         import_shims.install()
         try:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
@@ -110,10 +110,18 @@ def packs_folder() -> Path:
     """
     custom = os.environ.get("LMEVAL_PACKS_DIR")
     if custom:
-        return Path(custom).expanduser().resolve()
+        return _without_links(custom)
     base = os.environ.get("XDG_DATA_HOME")
-    home = Path(base) if base else Path.home() / ".local" / "share"
-    return (home / "lm_eval" / "packs").resolve()
+    return _without_links(f"{base or '~/.local/share'}/lm_eval/packs")
+
+
+@lru_cache(maxsize=8)
+def _without_links(folder: str) -> Path:
+    """Returns a folder as an absolute path without links; `~` is the user's home folder.
+
+    Every task that is built asks whether it belongs to a pack, so the answer is remembered.
+    """
+    return Path(folder).expanduser().resolve()
 
 
 def installed() -> list[Pack]:
@@ -319,9 +327,10 @@ def total_hash(hashes: dict[str, str]) -> str:
 
 def pack_of(path: str | Path | None) -> Pack | None:
     """Returns the pack that contains the file `path`; None if `path` is None or in no pack."""
-    if path is None or not Path(path).is_relative_to(packs_folder()):
+    folder = packs_folder()
+    if path is None or not Path(path).is_relative_to(folder):
         return None
-    return Pack(packs_folder() / Path(path).relative_to(packs_folder()).parts[0])
+    return Pack(folder / Path(path).relative_to(folder).parts[0])
 
 
 def verify(pack: Pack, files: Iterable[Path]) -> None:
@@ -381,7 +390,7 @@ def _check_folder(pack: Pack, folder: Path) -> None:
 
 def _clear_caches() -> None:
     """Forgets the results of earlier checks, because a pack was added, replaced or removed."""
-    for checked in (_hashes, _check_code, _check_folder):
+    for checked in (_hashes, _check_code, _check_folder, _without_links):
         checked.cache_clear()
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from lm_eval.errors import DataError
+
+#: Choices of up to this many characters, such as "A" or "yes", often recur in other documents.
+_SHORT = 16
 
 
 def require_text(target: Any) -> str:
@@ -60,9 +64,20 @@ def pairs_per_choice(
     A continuation is `delimiter` followed by the choice. With `unconditional`, the same
     continuations follow a second time, each with an empty context.
     """
-    continuations = [f"{delimiter}{choice}" for choice in choices]
+    continuations = [_continuation(delimiter, choice) for choice in choices]
     pairs = [(context, continuation) for continuation in continuations]
     return pairs + [("", continuation) for continuation in continuations if unconditional]
+
+
+def _continuation(delimiter: str, choice: Any) -> str:
+    """Returns `delimiter` followed by a choice; one string for all documents if it is short."""
+    short = type(choice) is str and len(choice) <= _SHORT
+    return _shared_continuation(delimiter, choice) if short else f"{delimiter}{choice}"
+
+
+@lru_cache(maxsize=1024)
+def _shared_continuation(delimiter: str, choice: str) -> str:
+    return f"{delimiter}{choice}"
 
 
 def pairs_per_context(

@@ -132,7 +132,7 @@ def score_targets(
     the filter pipeline whose answers are scored. Raises `BatchScoringError` if an answer is not a
     pair of log-likelihood and is_greedy.
     """
-    answers = first_repeats([requests[0].filtered_resps[pipeline] for requests in requests_by_doc])
+    answers = first_repeats([requests[0].filtered(pipeline) for requests in requests_by_doc])
     try:
         return documents.score_targets(answers, metrics.metrics)
     except DataError as error:
@@ -150,7 +150,7 @@ def score_texts(
 
     `words` and `byte_counts` are the lengths of the texts; see `score_targets` for the rest.
     """
-    answers = first_repeats([requests[0].filtered_resps[pipeline] for requests in requests_by_doc])
+    answers = first_repeats([requests[0].filtered(pipeline) for requests in requests_by_doc])
     return documents.score_texts(documents.Texts(answers, words, byte_counts), metrics.metrics)
 
 
@@ -175,9 +175,7 @@ def score_choices(
         counts = [[request.tokens for request in requests] for requests in requests_by_doc]
         if all(count is not None for row in counts for count in row):
             tokens = counts
-    answers = [
-        [request.filtered_resps[pipeline] for request in requests] for requests in requests_by_doc
-    ]
+    answers = [[request.filtered(pipeline) for request in requests] for requests in requests_by_doc]
     if _keeps_repeats(answers[0][0]):
         answers = list(map(first_repeats, answers))
     try:
