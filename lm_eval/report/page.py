@@ -26,6 +26,7 @@ SCRIPTS = (
     "detail.js",
     "provenance.js",
     "live.js",
+    "catalog.js",
     "keys.js",
     "main.js",
 )

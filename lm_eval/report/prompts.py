@@ -26,7 +26,11 @@ class Segment:
 
     def to_json(self) -> list[Any]:
         """Returns `[text, role, folded]`, without empty values at the end."""
-        return [self.text, self.role, 1] if self.folded else [self.text, self.role][: 1 + bool(self.role)]
+        return (
+            [self.text, self.role, 1]
+            if self.folded
+            else [self.text, self.role][: 1 + bool(self.role)]
+        )
 
 
 def prompt_segments(prompt: str, doc: Any, config: Mapping[str, Any]) -> list[Segment]:

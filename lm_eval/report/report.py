@@ -81,9 +81,7 @@ def write_report(
     return report
 
 
-def make_report(
-    inputs: Inputs, selection: Selection, include_path: Sequence[str] = ()
-) -> Report:
+def make_report(inputs: Inputs, selection: Selection, include_path: Sequence[str] = ()) -> Report:
     """Returns the report of runs and studies.
 
     Raises `ConfigError` if only flips are wanted but there is a single run.

@@ -32,9 +32,7 @@ def score_table(runs: Sequence[ReportRun]) -> dict[str, Any]:
             aliases.setdefault(name, _alias(row.get("alias"), name))
         for score in score_rows(run.results):
             if score.metric != _NOT_SCORED:
-                line = rows[score.name].setdefault(
-                    (score.metric, score.filter), [None] * len(runs)
-                )
+                line = rows[score.name].setdefault((score.metric, score.filter), [None] * len(runs))
                 line[place] = score
     return {
         "rows": [
@@ -49,9 +47,7 @@ def score_table(runs: Sequence[ReportRun]) -> dict[str, Any]:
                     {
                         "metric": metric,
                         "filter": pipeline,
-                        "higher": next(
-                            (s.higher_is_better for s in scores if s is not None), None
-                        ),
+                        "higher": next((s.higher_is_better for s in scores if s is not None), None),
                         "values": [None if s is None else _value(s) for s in scores],
                     }
                     for (metric, pipeline), scores in rows[name].items()

@@ -38,7 +38,7 @@ function startTitle() {
     byId("notes").append(el("details", { class: "missing", open: summary.notes.length < 4 }, el("summary", { text: "What is missing in this report" }),
       el("ul", {}, summary.notes.map((note) => el("li", {}, note.run !== null && runs.length > 1 ? [inline(runs[note.run].label, { class: "run-name" }), ": "] : null, inline(note.text))))));
   }
-  byId("footer").append(`Made by lm_eval ${summary.version}. This file loads nothing from anywhere.`);
+  byId("footer").append(`Made by lm_eval ${summary.version}. ` + (summary.live ? "Served on this machine alone." : "This file loads nothing from anywhere."));
 }
 
 function startTable() {
@@ -84,4 +84,5 @@ startProvenance();
 startKeys();
 startSamples().finally(() => { document.documentElement.dataset.ready = "yes"; });
 startSections();
+startCatalog();
 startLive();
