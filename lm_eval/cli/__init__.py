@@ -28,6 +28,7 @@ from lm_eval.cli import (
     ls,
     new,
     packs,
+    report,
     reproduce,
     resume,
     run,
@@ -35,6 +36,7 @@ from lm_eval.cli import (
     show,
     study,
     validate,
+    view,
 )
 from lm_eval.cli.streams import lasting_streams, say
 from lm_eval.errors import (
@@ -57,6 +59,8 @@ COMMANDS = {
     "compare": compare,
     "duel": duel,
     "study": study,
+    "report": report,
+    "view": view,
     "export": export,
     "ls": ls,
     "list": ls,
@@ -81,6 +85,8 @@ examples:
   lm-eval resume out                               resume an interrupted run
   lm-eval score out --filter majority              score stored answers with another filter
   lm-eval compare out_a out_b                      is one model better, and by how much
+  lm-eval report out -o report.html                scores, plots and samples in one HTML file
+  lm-eval view out                                 the same in the browser, with live progress
   lm-eval duel MODEL_A MODEL_B --tasks gsm8k       ask both only until that is known
   lm-eval study --model demo --tasks demo_choice --formats mcqa,cloze
   lm-eval new task my_task                         write a small task to start from
