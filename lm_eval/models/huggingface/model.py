@@ -52,7 +52,11 @@ from lm_eval.models.huggingface.continuations import (
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.loading import dtype_of, embedding_rows
-from lm_eval.models.huggingface.memory import TokenBudget, max_answers_in_memory
+from lm_eval.models.huggingface.memory import (
+    TokenBudget,
+    max_answers_at_once,
+    max_answers_in_memory,
+)
 from lm_eval.models.huggingface.model_state import eval_mode, has_custom_generate, model_fingerprint
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.published_helpers import LoopSupport
@@ -525,7 +529,12 @@ class HFLM(LoopSupport):
         if not modes.prefix_sharing or self._network is None:
             return None
         return BuiltinLoop(
-            self._network, modes.attention_kernels, self.budget, modes.max_batched_length
+            self._network,
+            modes.attention_kernels,
+            self.budget,
+            modes.max_batched_length,
+            modes.decoding,
+            self.max_requests or max_answers_at_once(self._torch_device),
         )
 
     def _answers_per_batch(self, length: int) -> int:
