@@ -232,11 +232,13 @@ def _next_range(
 ) -> _BatchRange:
     """Returns the range of sequences, beginning with `first`, that form one batch."""
     last = min(len(ordered.order), first + max_requests)
-    part = SortedSequences(
-        *(x[first:last] for x in (ordered.order, ordered.begins, ordered.lengths)),
-        ordered.scored[first:last],
-        ordered.common[first:last],
-        ordered.tokens,
+    part = replace(
+        ordered,
+        order=ordered.order[first:last],
+        begins=ordered.begins[first:last],
+        lengths=ordered.lengths[first:last],
+        scored=ordered.scored[first:last],
+        common=ordered.common[first:last],
     )
     found = _split_into_ranges(part, max_tokens, max_requests)[0]
     return _BatchRange(first, first + found.last, found.num_cached, found.shared, found.nodes)

@@ -134,7 +134,10 @@ def generate_within_memory(
 def _unanswered(
     prompts: Iterable[Prompt], settings: Generation, max_rows: int, done: set[int]
 ) -> list[Prompt]:
-    """Returns prompts for the requests that are not `done`, each with at most `max_rows` answers."""
+    """Returns prompts for the requests that are not `done`.
+
+    Each of them has at most `max_rows` answers.
+    """
     left = []
     for prompt in prompts:
         if not settings.sampled:

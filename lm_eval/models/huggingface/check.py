@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface import accelerated

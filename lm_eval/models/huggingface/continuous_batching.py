@@ -338,7 +338,7 @@ class ContinuousBatch:
         units = [waiting.units[place] for place in batch.requests.tolist()]
         places = []
         for unit, last in zip(units, batch.scored.tolist(), strict=True):
-            path = batch.path(last) if writes[unit] else None
+            path = batch.path(last)
             places += [(path[part], page) for part, page in writes[unit]]
         count = len(batch.tokens) - batch.num_cached
         if self.device.type in ROUNDED_SIZE_DEVICES:

@@ -148,7 +148,7 @@ class DecodingStep:
             views["shared"][group.rows] = group.pages
         self._state.copy_(copy_to_device(flat, self.device), non_blocking=True)
 
-    def choose_rows(self, source: Ints, tokens: Tensor, draws: Ints | None) -> None:
+    def choose_rows(self, source: Ints, tokens: Tensor, draws: Any) -> None:
         """Rearranges the rows: row `i` continues what was row `source[i]`.
 
         Rows from `len(source of old rows)` on are new: `source` counts them after the `max_rows`

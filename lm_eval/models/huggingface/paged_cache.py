@@ -75,15 +75,19 @@ def attend_pages_by_torch(
     table, position = rows.table.long(), rows.position.long()
     page = table.gather(1, (position // PAGE)[:, None])[:, 0]
     keys[page, :, position % PAGE], values[page, :, position % PAGE] = k, v
-    # (B, pages, K, PAGE, E) → (B, K, positions, E)
-    found = [x[table].transpose(1, 2).flatten(2, 3) for x in (keys, values)]
-    place = torch.arange(found[0].shape[2], device=q.device)
+    place = torch.arange(table.shape[1] * PAGE, device=q.device)
     visible = place <= position[:, None]
     if settings.window is not None:
         visible &= place > position[:, None] - settings.window
-    found[1] = found[1].masked_fill(~visible[:, None, :, None], 0.0)  # may be NaN if not written
-    found[0] = found[0].masked_fill(~visible[:, None, :, None], 0.0)
-    return masked_attention(q[:, :, None], *found, visible[:, None, None], settings)[:, :, 0]
+
+    def read(pages: Tensor) -> Tensor:
+        """Returns what is stored for each row, (B, K, positions, E), zero where not visible."""
+        found = pages[table].transpose(1, 2).flatten(2, 3)
+        return found.masked_fill(~visible[:, None, :, None], 0.0)  # unwritten values may be NaN
+
+    return masked_attention(
+        q[:, :, None], read(keys), read(values), visible[:, None, None], settings
+    )[:, :, 0]
 
 
 class PromptPages(TreeLayout):
