@@ -37,6 +37,7 @@ from lm_eval.models.huggingface.batches import (
 )
 from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
 from lm_eval.models.huggingface.generation import Prompt, generate
+from lm_eval.models.huggingface.lookup_decoding import generate_with_lookup
 from lm_eval.models.huggingface.memory import TokenBudget
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
@@ -78,6 +79,8 @@ NEUTRAL_SAMPLING_DEFAULTS = {
     "eta_cutoff": (None, 0.0),
     "top_h": (None,),
 }
+LOOKUP_DEVICES = ("cpu",)
+"""Device types on which greedy answers are generated with guesses (`lookup_decoding.py`)."""
 DEFAULT_TOP_K = 50
 """The `top_k` with which transformers samples if neither the request nor the model sets it."""
 
@@ -331,13 +334,17 @@ class Generator:
         own. `settings` were parsed from `gen_kwargs`. Raises `NaNScoresError` if logits are NaN.
         """
         stop_conditions = self._stop_conditions(settings, gen_kwargs)
-        found = generate(
+        loop: Callable[..., Iterator[tuple[int, str, list[int]]]] = partial(
+            generate, seed=self.seed
+        )
+        if self.model.device.type in LOOKUP_DEVICES and not settings.sampled:
+            loop = generate_with_lookup
+        found = loop(
             builtin.network,
             self.model.decode,
             prompts,
             settings,
             stop_conditions,
-            seed=self.seed,
             device=self.model.device,
             max_tokens=builtin.budget.tokens,
             attention_kernels=builtin.attention_kernels,

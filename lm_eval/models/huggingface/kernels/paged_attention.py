@@ -17,8 +17,14 @@ from lm_eval.models.huggingface.attention import AttentionSettings
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
 from lm_eval.models.huggingface.pages import PAGE, ROWS_PER_TILE, PagedRows
 
-KEYS_PER_STEP = 64
-"""Keys that a kernel loads at once."""
+SHARED_KEYS = 64
+"""Keys that the first kernel loads at once."""
+OWN_KEYS = 64
+"""Keys that the second kernel loads at once."""
+SHARED_LAUNCH = {"num_warps": 4, "num_stages": 2}
+"""Warps and pipeline stages of the first kernel."""
+OWN_LAUNCH = {"num_warps": 4, "num_stages": 3}
+"""Warps and pipeline stages of the second kernel."""
 MAX_HEAD_WIDTH = 256
 """The kernels do not support wider heads."""
 MAX_GROUP = 128
@@ -86,8 +92,8 @@ def attend_pages(
                 *scores, window, count, heads, rows.table.stride(0), parts,
                 q.stride(0), q.stride(1), *keys.stride()[:3], *values.stride()[:3],
                 group=group, at_once=at_once, portions=portions, tile=ROWS_PER_TILE,
-                keys_per_step=KEYS_PER_STEP // 2 if wide else KEYS_PER_STEP,
-                **shape, **flags, num_warps=4, num_stages=2,
+                keys_per_step=SHARED_KEYS // 2 if wide else SHARED_KEYS,
+                **shape, **flags, **SHARED_LAUNCH,
             )  # fmt: skip
         partial, partial_lse = out, before_lse
         if splits > 1:
@@ -102,9 +108,9 @@ def attend_pages(
             q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
             *keys.stride()[:3], *values.stride()[:3],
             group=group, queries=max(16, triton.next_power_of_2(group)),
-            keys_per_step=KEYS_PER_STEP // 2 if wide else KEYS_PER_STEP,
+            keys_per_step=OWN_KEYS // 2 if wide else OWN_KEYS,
             **shape, **flags, has_sinks=settings.sinks is not None, is_final=splits == 1,
-            log2_e=LOG2_E, num_warps=4, num_stages=3,
+            log2_e=LOG2_E, **OWN_LAUNCH,
         )  # fmt: skip
         if splits > 1:
             _combine_splits[(count * heads,)](
