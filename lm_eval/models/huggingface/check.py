@@ -201,10 +201,25 @@ def check_execution_modes(
         ):
             logger.info("Fused kernels are not used on this model: %s.", found.reason)
             found, chosen = unfused, network
-    if found.prefix_sharing and device.type == "cuda":
-        kernels = found.attention_kernels.tree
-        run_full_batch(TreeScorer(chosen, device, full, vocabulary, None, kernels), max_length)
+    run_largest_batch(chosen, found, device, full, vocabulary, max_length)
     return found, chosen
+
+
+def run_largest_batch(
+    network: Network | None,
+    modes: ExecutionModes,
+    device: torch.device,
+    budget: TokenBudget,
+    vocabulary: int,
+    max_length: int,
+) -> None:
+    """Runs a batch that is as large as the budget, if prefixes are shared on a GPU.
+
+    If memory runs out, this halves the budget at the start, not in the middle of the evaluation.
+    """
+    if network is not None and modes.prefix_sharing and device.type == "cuda":
+        kernels = modes.attention_kernels.tree
+        run_full_batch(TreeScorer(network, device, budget, vocabulary, None, kernels), max_length)
 
 
 def run_full_batch(scorer: TreeScorer, max_length: int) -> None:

@@ -106,7 +106,7 @@ class DecodingStep:
         """The logits (rows, V) of the last step."""
         self._marked = torch.zeros(max_rows, dtype=torch.int64, device=device)
         self._history = torch.zeros((steps, max_rows), dtype=torch.int64, device=device)
-        self._captured: dict[int, Any] = {}
+        self._captured: dict[int, tuple[Any, Tensor]] = {}
         self._memory_pool: Any = None
         self._tried: set[int] = set()
 
@@ -172,8 +172,9 @@ class DecodingStep:
         """
         size = self.size_for(rows)
         for step in range(steps):
-            graph = self._captured.get(size)
-            if graph is not None:
+            captured = self._captured.get(size)
+            if captured is not None:
+                graph, self.logits = captured
                 graph.replay()
             else:
                 self._step(size)
@@ -212,8 +213,9 @@ class DecodingStep:
         if size in self._tried:
             return
         self._tried.add(size)
+        of_last_step = self.logits
         try:
-            self._captured[size] = self._captured_step(size)
+            self._captured[size] = self._captured_step(size), self.logits
         except Exception as error:  # model code may do things that cannot be captured
             if is_out_of_memory(error):
                 raise
@@ -224,6 +226,7 @@ class DecodingStep:
                 type(error).__name__,
                 first,
             )
+        self.logits = of_last_step
 
     def _captured_step(self, size: int) -> Any:
         """Returns the CUDA graph of a step of `size` rows; running a step before is required."""

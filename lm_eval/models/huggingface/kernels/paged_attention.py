@@ -17,13 +17,16 @@ from lm_eval.models.huggingface.attention import AttentionSettings
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
 from lm_eval.models.huggingface.pages import PAGE, ROWS_PER_TILE, PagedRows
 
-SHARED_KEYS = 64
-"""Keys that the first kernel loads at once."""
+SHARED_KEYS = 128
+"""Keys that the first kernel loads at once, if heads take at most `NARROW_HEAD` bytes."""
 OWN_KEYS = 64
-"""Keys that the second kernel loads at once."""
+"""Keys that the second kernel loads at once, if heads take at most twice that."""
+NARROW_HEAD = 128
+"""Keys and values of wider heads are loaded in smaller portions, because a GPU's shared memory is
+limited."""
 SHARED_LAUNCH = {"num_warps": 4, "num_stages": 2}
 """Warps and pipeline stages of the first kernel."""
-OWN_LAUNCH = {"num_warps": 4, "num_stages": 3}
+OWN_LAUNCH = {"num_warps": 2, "num_stages": 3}
 """Warps and pipeline stages of the second kernel."""
 MAX_HEAD_WIDTH = 256
 """The kernels do not support wider heads."""
@@ -74,7 +77,7 @@ def attend_pages(
     window = settings.window or 0
     flags = {"has_window": settings.window is not None, "has_softcap": cap is not None}
     shape = {"width": width, "block": block, "page": PAGE}
-    wide = block > 128
+    head_bytes = block * q.element_size()
     tiles = len(rows.tile_count)
     busy = max(1, -(-count // ROWS_PER_TILE) * key_heads)
     parts = min(MAX_SPLITS, max(1, PROGRAMS // busy)) if tiles else 0
@@ -92,7 +95,7 @@ def attend_pages(
                 *scores, window, count, heads, rows.table.stride(0), parts,
                 q.stride(0), q.stride(1), *keys.stride()[:3], *values.stride()[:3],
                 group=group, at_once=at_once, portions=portions, tile=ROWS_PER_TILE,
-                keys_per_step=SHARED_KEYS // 2 if wide else SHARED_KEYS,
+                keys_per_step=max(32, SHARED_KEYS * NARROW_HEAD // max(NARROW_HEAD, head_bytes)),
                 **shape, **flags, **SHARED_LAUNCH,
             )  # fmt: skip
         partial, partial_lse = out, before_lse
@@ -108,7 +111,7 @@ def attend_pages(
             q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
             *keys.stride()[:3], *values.stride()[:3],
             group=group, queries=max(16, triton.next_power_of_2(group)),
-            keys_per_step=OWN_KEYS // 2 if wide else OWN_KEYS,
+            keys_per_step=max(32, 2 * OWN_KEYS * NARROW_HEAD // max(2 * NARROW_HEAD, head_bytes)),
             **shape, **flags, has_sinks=settings.sinks is not None, is_final=splits == 1,
             log2_e=LOG2_E, **OWN_LAUNCH,
         )  # fmt: skip
