@@ -201,6 +201,49 @@ def plan(
         yield replace(batch, num_cached=current.num_cached, kept_for_next=kept)
 
 
+class StepwisePlan:
+    """Packs sorted sequences into batches one by one, each of a size that the caller chooses."""
+
+    def __init__(self, ordered: SortedSequences) -> None:
+        self.ordered = ordered
+        self.taken = 0
+        """How many sequences, in sorted order, are in batches."""
+
+    def take(self, max_tokens: int, max_requests: int) -> Batch:
+        """Returns the next batch, packed as a prefix tree; it has at least one sequence.
+
+        Unlike the batches of `plan`, it keeps all nodes of its last sequence for the next batch
+        (`kept_for_next`), which reuses the first `num_cached` of them.
+
+        Args:
+            max_tokens: the maximum number of nodes to compute. A single sequence may exceed it.
+            max_requests: the maximum number of sequences.
+        """
+        first = self.taken
+        current = _next_range(self.ordered, first, max_tokens, max_requests)
+        self.taken = current.last
+        batch = _pack(self.ordered, first, current.last)
+        kept = batch.path(len(batch.tokens) - 1)
+        return replace(batch, num_cached=current.num_cached, kept_for_next=kept)
+
+
+def _next_range(
+    ordered: SortedSequences, first: int, max_tokens: int, max_requests: int
+) -> _BatchRange:
+    """Returns the range of sequences, beginning with `first`, that form one batch."""
+    last = min(len(ordered.order), first + max_requests)
+    part = replace(
+        ordered,
+        order=ordered.order[first:last],
+        begins=ordered.begins[first:last],
+        lengths=ordered.lengths[first:last],
+        scored=ordered.scored[first:last],
+        common=ordered.common[first:last],
+    )
+    found = _split_into_ranges(part, max_tokens, max_requests)[0]
+    return _BatchRange(first, first + found.last, found.num_cached, found.shared, found.nodes)
+
+
 def pad_batch(batch: Batch, nodes: int) -> Batch:
     """Returns the batch with a dummy sequence added, so that it has `nodes` nodes to compute.
 

@@ -92,6 +92,55 @@ class PartialAnswers:
         return [self.decode(row.tolist()) for row in rows]
 
 
+class GrowingAnswer:
+    """The tokens of one answer, which grows independently of others."""
+
+    def __init__(self, decode: Decode, stop_conditions: StopConditions, max_tokens: int) -> None:
+        self._decode = decode
+        self._stop_conditions = stop_conditions
+        self._max_tokens = max_tokens
+        self._written: list[int] = []
+
+    def add(self, tokens: list[int]) -> str | None:
+        """Adds new tokens; returns the text, cut at the first stop string, if the answer is ended.
+
+        Tokens beyond the maximum number are dropped.
+        """
+        conditions, old = self._stop_conditions, len(self._written)
+        tokens = tokens[: self._max_tokens - old]
+        self._written += tokens
+        ended = not conditions.tokens.isdisjoint(tokens)
+        ended = ended or len(self._written) == self._max_tokens
+        if not ended:
+            if not conditions.stops:
+                return None
+            tail = self._decode(self._written[max(0, old - conditions.tail_length) :])
+            if not any(stop in tail for stop in conditions.stops):
+                return None
+        text = self._decode(self.tokens)
+        cut = cut_at_stop(text, conditions.stops)
+        if len(cut) < len(text):
+            self._drop_after_stop(old)
+        return cut if ended or len(cut) < len(text) else None
+
+    def _drop_after_stop(self, old: int) -> None:
+        """Drops the tokens after the one that completes a stop string.
+
+        The text of the first `old` tokens contains none.
+        """
+        tokens, stops = self.tokens, self._stop_conditions.stops
+        for count in range(old + 1, len(tokens)):
+            text = self._decode(tokens[:count])
+            if any(stop in text for stop in stops):
+                self._written = tokens[:count]
+                return
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens before the one that ended the answer; all if none ended it."""
+        return self._stop_conditions.truncate(self._written)
+
+
 def special_tokens(tokenizer: Any) -> dict[str, int]:
     """Returns the indices of the tokens that are left out of decoded text, by their text.
 

@@ -41,6 +41,17 @@ def tree_attention(batch: Batch) -> TreeAttention | None:
     return None if kernels is None else kernels.TreeAttention(batch)
 
 
+def paged_attention(q: Tensor, k: Tensor, v: Tensor) -> Callable[..., Tensor] | None:
+    """Returns the attention kernels for pages (`attend_pages`); None if they cannot be used.
+
+    That is so without `kernels`, without Triton, and for heads (B, H or K, 1, E) whose shapes the
+    kernels do not support.
+    """
+    if not can_compile() or not kernels.supports_pages(q, k, v):
+        return None
+    return kernels.attend_pages
+
+
 def fused_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
     """Returns the forward functions to use in place of those of some of the model's modules.
 

@@ -30,8 +30,14 @@ from lm_eval.models.conventions import (
 )
 from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.batch_compatibility import BatchCompatibility
-from lm_eval.models.huggingface.batches import generate_in_batches, repeats_in_order
+from lm_eval.models.huggingface.batches import (
+    generate_in_batches,
+    generate_within_memory,
+    repeats_in_order,
+)
+from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
 from lm_eval.models.huggingface.generation import Prompt, generate
+from lm_eval.models.huggingface.lookup_decoding import generate_with_lookup
 from lm_eval.models.huggingface.memory import TokenBudget
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
@@ -73,6 +79,8 @@ NEUTRAL_SAMPLING_DEFAULTS = {
     "eta_cutoff": (None, 0.0),
     "top_h": (None,),
 }
+LOOKUP_DEVICES = ("cpu",)
+"""Device types on which greedy answers are generated with guesses (`lookup_decoding.py`)."""
 DEFAULT_TOP_K = 50
 """The `top_k` with which transformers samples if neither the request nor the model sets it."""
 
@@ -107,6 +115,10 @@ class BuiltinLoop:
     budget: TokenBudget
     max_length: int | None
     """The maximum number of tokens of prompt and answer together; None for no limit."""
+    decoding: Decoding | None = None
+    """How tokens are decoded with continuous batching; None if each batch ends before the next."""
+    max_rows: int = 1
+    """With continuous batching, the maximum number of answers at a time."""
 
 
 @dataclass(frozen=True)
@@ -173,15 +185,21 @@ class Generator:
                 continue
             prompts = self._make_prompts(requests, numbers, encoded, settings)
             builtin = self._loop_supporting(gen_kwargs, prompts, settings)
-            if builtin is not None:
+            found: Iterator[tuple[int, str]]
+            if builtin is not None and builtin.decoding is not None:
+                every = partial(self._generate_continuously, builtin, settings, gen_kwargs)
+                found = generate_within_memory(every, prompts, settings, builtin.max_rows)
+                batch = None
+            elif builtin is not None:
                 batch = partial(self._generate_by_builtin_loop, builtin, settings, gen_kwargs)
                 compatibility: BatchCompatibility = "any"
             else:
                 batch = partial(self._generate_by_transformers, settings, gen_kwargs)
                 compatibility = self._compatibility(prompts, settings)
-            found = generate_in_batches(
-                batch, prompts, settings, self.answers_per_batch, compatibility
-            )
+            if batch is not None:
+                found = generate_in_batches(
+                    batch, prompts, settings, self.answers_per_batch, compatibility
+                )
             try:
                 yield from repeats_in_order(found, [prompt.requests for prompt in prompts])
             except NaNScoresError as error:
@@ -315,21 +333,65 @@ class Generator:
         Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
         own. `settings` were parsed from `gen_kwargs`. Raises `NaNScoresError` if logits are NaN.
         """
-        model = self.model
         stop_conditions = self._stop_conditions(settings, gen_kwargs)
-        for request, text, tokens in generate(
+        loop: Callable[..., Iterator[tuple[int, str, list[int]]]] = partial(
+            generate, seed=self.seed
+        )
+        if self.model.device.type in LOOKUP_DEVICES and not settings.sampled:
+            loop = generate_with_lookup
+        found = loop(
             builtin.network,
-            model.decode,
+            self.model.decode,
+            prompts,
+            settings,
+            stop_conditions,
+            device=self.model.device,
+            max_tokens=builtin.budget.tokens,
+            attention_kernels=builtin.attention_kernels,
+            usage=self.usage,
+        )
+        return self._without_thinking(found, stop_conditions)
+
+    def _generate_continuously(
+        self,
+        builtin: BuiltinLoop,
+        settings: Generation,
+        gen_kwargs: Mapping[str, Any],
+        prompts: list[Prompt],
+        max_rows: int,
+    ) -> Iterator[tuple[int, str]]:
+        """Yields the request index and the answer for each request of some prompts.
+
+        Like `_generate_by_builtin_loop`, but with continuous batching: at most `max_rows` answers
+        at a time.
+        """
+        assert builtin.decoding is not None
+        stop_conditions = self._stop_conditions(settings, gen_kwargs)
+        batch = ContinuousBatch(
+            builtin.network,
+            self.model.decode,
             prompts,
             settings,
             stop_conditions,
             seed=self.seed,
-            device=model.device,
+            device=self.model.device,
             max_tokens=builtin.budget.tokens,
+            max_rows=max_rows,
             attention_kernels=builtin.attention_kernels,
+            decoding=builtin.decoding,
             usage=self.usage,
-        ):
-            thinks = model.think_end_token is not None
+        )
+        return self._without_thinking(batch.run(), stop_conditions)
+
+    def _without_thinking(
+        self, found: Iterator[tuple[int, str, list[int]]], stop_conditions: StopConditions
+    ) -> Iterator[tuple[int, str]]:
+        """Yields the request index and the answer, given the index, text and tokens of answers.
+
+        If the model thinks, the answer is the text after the thinking.
+        """
+        thinks = self.model.think_end_token is not None
+        for request, text, tokens in found:
             yield request, self._final_answer(tokens, stop_conditions) if thinks else text
 
     # -- transformers ----------------------------------------------------------------------------

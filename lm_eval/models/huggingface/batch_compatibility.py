@@ -14,7 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lm_eval.models.huggingface.check import TOLERANCE, describe_error, max_logprob_difference
+from lm_eval.models.huggingface.check import TOLERANCE
+from lm_eval.models.huggingface.decoding_check import describe_error, max_logprob_difference
 from lm_eval.models.huggingface.memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -11,6 +12,8 @@ from lm_eval.models.huggingface.batch_compatibility import BatchCompatibility
 from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.memory import free_unused_memory, is_out_of_memory
 from lm_eval.models.huggingface.request_errors import NaNScoresError
+
+logger = logging.getLogger(__name__)
 
 Answered = tuple[int, str]
 """The index of a request, and its answer."""
@@ -84,6 +87,77 @@ def generate_with_halving(
         for number, text in generate_with_halving(generate, half, settings):
             if number not in done:
                 yield number, text
+
+
+def generate_within_memory(
+    generate: Callable[[list[Prompt], int], Iterator[Answered]],
+    prompts: list[Prompt],
+    settings: Generation,
+    max_rows: int,
+) -> Iterator[Answered]:
+    """Yields the request index and the answer for each request, at most `max_rows` at a time.
+
+    If memory runs out, the remaining requests are answered with half as many at a time. If scores
+    are NaN, the request that causes it is searched for (`generate_with_halving`). No answer is
+    yielded twice.
+
+    Args:
+        generate: answers all given prompts, with at most so many answers at a time.
+        prompts: the prompts.
+        settings: the generation settings.
+        max_rows: the maximum number of answers at a time.
+    """
+    done: set[int] = set()
+    while True:
+        left = _unanswered(prompts, settings, max_rows, done)
+        if not left:
+            return
+        try:
+            for number, text in generate(left, max_rows):
+                done.add(number)
+                yield number, text
+            return
+        except NaNScoresError:
+            break
+        except (RuntimeError, MemoryError) as error:
+            if max_rows == 1 or not is_out_of_memory(error):
+                raise
+        max_rows //= 2
+        logger.warning(
+            "Memory ran out. The run continues with at most %d answers at a time.", max_rows
+        )
+        free_unused_memory()
+    left = _unanswered(prompts, settings, max_rows, done)
+    yield from generate_with_halving(lambda batch: generate(batch, max_rows), left, settings)
+
+
+def _unanswered(
+    prompts: Iterable[Prompt], settings: Generation, max_rows: int, done: set[int]
+) -> list[Prompt]:
+    """Returns prompts for the requests that are not `done`.
+
+    Each of them has at most `max_rows` answers.
+    """
+    left = []
+    for prompt in prompts:
+        if not settings.sampled:
+            if not done.issuperset(prompt.requests):
+                left.append(prompt)
+            continue
+        rest: Prompt | None = prompt
+        while rest is not None:
+            part, rest = rest, None
+            begun = [n for n, request in enumerate(part.requests) if request not in done]
+            if not begun:
+                break
+            if begun[0]:
+                _, part = split_prompt(part, begun[0])
+            after = [n for n, request in enumerate(part.requests) if request in done]
+            count = min([max_rows, len(part.requests), *after])
+            if count < len(part.requests):
+                part, rest = split_prompt(part, count)
+            left.append(part)
+    return left
 
 
 def split_prompt(prompt: Prompt, count: int) -> tuple[Prompt, Prompt]:

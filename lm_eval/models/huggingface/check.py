@@ -9,26 +9,29 @@ position ids, has sliding windows, recurrent states or custom code, the comparis
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface import accelerated
 from lm_eval.models.huggingface.attention import NO_KERNELS, AttentionKernels
-from lm_eval.models.huggingface.kv_cache import KeyValueCache
+from lm_eval.models.huggingface.continuous_batching import Decoding
+from lm_eval.models.huggingface.decoding_check import (
+    Logits,
+    decoding_difference,
+    describe_error,
+    find_decoding,
+)
 from lm_eval.models.huggingface.memory import TokenBudget, is_out_of_memory
 from lm_eval.models.huggingface.network import Network
+from lm_eval.models.huggingface.pages import PAGE
 from lm_eval.models.huggingface.scoring import PlainScorer, Scorer, TreeScorer
 
 logger = logging.getLogger(__name__)
-
-Logits = Callable[[Tensor], Tensor]
-"""A forward pass, from tokens (B, T) to next-token logits (B, T, V)."""
 
 TOLERANCE = {torch.float64: 2e-4, torch.float32: 2e-4, torch.float16: 0.03, torch.bfloat16: 0.15}
 """By how much a token's log-probability may differ, by dtype."""
@@ -46,6 +49,8 @@ class ExecutionModes:
     """Requests can share prefixes."""
     attention_kernels: AttentionKernels = NO_KERNELS
     """The attention kernels that can be used."""
+    decoding: Decoding | None = None
+    """How tokens are decoded with continuous batching; None if that is not possible."""
     max_batched_length: int | None = None
     """The maximum number of tokens of a text that may be run together with others. Longer texts
     share neither a prefix nor a batch. None for no limit."""
@@ -96,6 +101,9 @@ def check_execution_modes(
             ExecutionModes(reason="max_length is too small for the start-up check"),
             network,
         )
+    # Long enough for several pages of the key-value cache.
+    long_windows = make_trial_windows(vocabulary, min(max_length, len(windows[0][0]) + 4 * PAGE))
+    long_texts = [read for read, _ in long_windows[:3]]
     expected = reference_scores(logits, windows, device)
     budget = TokenBudget(device)
     tolerance = TOLERANCE.get(dtype, 0.15)
@@ -154,13 +162,21 @@ def check_execution_modes(
             for flash in (True, False) if half_precision else (False,):
                 attention_kernels = AttentionKernels(kernels, flash)
                 problem = decoding_difference(
-                    network, logits, windows, device, attention_kernels, tolerance
+                    network,
+                    logits,
+                    [read for read, _ in windows[:3]],
+                    device,
+                    attention_kernels,
+                    tolerance,
                 )
                 if not problem:
                     return ExecutionModes(
                         separate_head=True,
                         prefix_sharing=True,
                         attention_kernels=attention_kernels,
+                        decoding=find_decoding(
+                            network, logits, long_texts, device, attention_kernels, tolerance
+                        ),
                         max_batched_length=max_batched_length,
                     )
                 logger.info(
@@ -185,10 +201,25 @@ def check_execution_modes(
         ):
             logger.info("Fused kernels are not used on this model: %s.", found.reason)
             found, chosen = unfused, network
-    if found.prefix_sharing and device.type == "cuda":
-        kernels = found.attention_kernels.tree
-        run_full_batch(TreeScorer(chosen, device, full, vocabulary, None, kernels), max_length)
+    run_largest_batch(chosen, found, device, full, vocabulary, max_length)
     return found, chosen
+
+
+def run_largest_batch(
+    network: Network | None,
+    modes: ExecutionModes,
+    device: torch.device,
+    budget: TokenBudget,
+    vocabulary: int,
+    max_length: int,
+) -> None:
+    """Runs a batch that is as large as the budget, if prefixes are shared on a GPU.
+
+    If memory runs out, this halves the budget at the start, not in the middle of the evaluation.
+    """
+    if network is not None and modes.prefix_sharing and device.type == "cuda":
+        kernels = modes.attention_kernels.tree
+        run_full_batch(TreeScorer(network, device, budget, vocabulary, None, kernels), max_length)
 
 
 def run_full_batch(scorer: TreeScorer, max_length: int) -> None:
@@ -290,67 +321,3 @@ def reference_scores(
             target = torch.tensor(targets, device=own.device)
             sums.append(float(own.gather(1, target[:, None]).double().sum()))
     return sums
-
-
-def decoding_difference(
-    network: Network,
-    logits: Logits,
-    windows: Sequence[Window],
-    device: torch.device,
-    attention_kernels: AttentionKernels,
-    tolerance: float,
-) -> str:
-    """Returns in words how decoding token by token differs from one forward pass over all tokens.
-
-    Returns an empty string if no log-probability differs by more than `tolerance`. If decoding
-    raises an error, returns a description of it; only a lack of memory is raised.
-
-    Args:
-        network: the model, which decodes with a key-value cache.
-        logits: the model's own forward pass.
-        windows: the requests `(tokens read, tokens predicted)`, of which the first three are used.
-        device: where the model reads its tokens.
-        attention_kernels: the attention kernels to use.
-        tolerance: the largest difference in log-probability that is allowed.
-    """
-    texts = [read for read, _ in windows[:3]]
-    prompts = [text[:-2] for text in texts]
-    budget = TokenBudget(device)
-    try:
-        with torch.inference_mode():
-            cache = KeyValueCache([len(prompt) for prompt in prompts], 2, attention_kernels)
-            owners = [[i] for i in range(len(prompts))]
-            cache.prefill(network, prompts, owners, budget.tokens, device)
-            for back in (2, 1):
-                tokens = torch.tensor([[text[-back]] for text in texts], device=device)
-                found = cache.step(network, tokens)
-    except Exception as error:  # third-party model code can raise anything
-        if is_out_of_memory(error):
-            raise
-        return describe_error(error)
-    for row, text in zip(found, texts, strict=True):
-        with torch.inference_mode():
-            worst = max_logprob_difference(row, logits(torch.tensor([text], device=device))[0, -1])
-        if not worst <= tolerance:
-            return f"log-probabilities differ by {worst:.2g} per token"
-    return ""
-
-
-def max_logprob_difference(found: Tensor, true: Tensor) -> float:
-    """Returns the largest difference in log-probability between two rows of logits.
-
-    Only the 50 tokens that are most likely by `true` are compared.
-    """
-    expected = torch.log_softmax(true.float(), -1)
-    likely = expected.topk(min(50, len(expected))).indices
-    actual = torch.log_softmax(found.float(), -1).to(expected.device)
-    return float((actual - expected)[likely].abs().max())
-
-
-def describe_error(error: Exception) -> str:
-    """Returns the type of an error and the first line of its message.
-
-    The error comes from third-party code; its traceback is logged at debug level.
-    """
-    logger.debug("Model code raised an error during a check; the mode is not used.", exc_info=error)
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -20,6 +20,7 @@ from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.kv_cache import KeyValueCache
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
+from lm_eval.models.huggingface.token_choice import choose_tokens
 from lm_eval.models.partial_answers import Decode, PartialAnswers, StopConditions
 
 NAN_TOKEN = -1
@@ -143,31 +144,3 @@ def _random_draws(
         for p, r in owners
     ]
     return torch.from_numpy(np.array(numbers, dtype=np.float32)).to(device)
-
-
-def choose_tokens(
-    logits: Tensor, settings: Generation, draws: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Returns the next token of each row of `logits` (B, V), and whether the row is free of NaN.
-
-    Without `draws` it is the most likely token. Otherwise it is sampled, with the temperature,
-    `top_k` and `top_p` of the settings: the token at which the cumulative distribution exceeds the
-    row's number in `draws`, which is from [0, 1). The token of a row with NaN has no meaning.
-    """
-    if draws is None:
-        best = logits.max(dim=-1)
-        return best.indices, ~best.values.isnan()
-    scaled = logits.float() / settings.temperature
-    if settings.top_k and settings.top_k < scaled.shape[1]:
-        least = scaled.topk(settings.top_k, dim=-1).values[:, -1:]
-        scaled = scaled.masked_fill(scaled < least, -torch.inf)
-    weights = torch.softmax(scaled, dim=-1)
-    if settings.top_p < 1.0:
-        ranked = weights.sort(dim=-1, descending=True).values
-        inside = ranked.cumsum(dim=-1) - ranked < settings.top_p
-        inside[:, 0] = True
-        least = ranked.masked_fill(~inside, torch.inf).amin(dim=-1, keepdim=True)
-        weights = weights.masked_fill(weights < least, 0.0)
-    upto = weights.double().cumsum(dim=-1)
-    place = (upto <= draws[:, None].to(upto.device) * upto[:, -1:]).sum(dim=-1)
-    return place.clamp(max=upto.shape[1] - 1), ~upto[:, -1].isnan()

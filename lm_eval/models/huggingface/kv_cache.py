@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lm_eval.engine.plan import Batch, SortedSequences, plan
+from lm_eval.engine.plan import Batch, Ints, SortedSequences, concatenated_ranges, plan
 from lm_eval.models.huggingface.attention import (
     AttentionKernels,
     AttentionSettings,
@@ -102,6 +102,21 @@ class KeyValueCache:
             hidden = network.hidden(tokens, position)
         return network.logits(hidden[:, -1])
 
+    def extend(
+        self, network: Network, tokens: Sequence[Sequence[int]], device: torch.device
+    ) -> Tensor:
+        """Reads one or more tokens in every row; returns their hidden states (tokens, D).
+
+        The tokens follow the first `lengths` tokens of their row. They are stored, but `lengths`
+        does not change: the caller decides how many of them count.
+        """
+        counts = np.array([len(part) for part in tokens])
+        layout = _NewTokens(self, counts)
+        flat = np.concatenate([np.asarray(part, dtype=np.int64) for part in tokens])
+        given = (torch.from_numpy(part).to(device)[None] for part in (flat, layout.column))
+        with use_layout(network.configs, layout):
+            return network.hidden(*given)[0]
+
     def attend(
         self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
     ) -> Tensor:
@@ -165,6 +180,48 @@ class KeyValueCache:
         for layer, (keys, values) in self.cache.items():
             chosen = torch.tensor(list(rows), device=keys.device)
             self.cache[layer] = keys.index_select(0, chosen), values.index_select(0, chosen)
+
+
+class _NewTokens:
+    """The attention layout of one or more new tokens per row, all packed into one sequence."""
+
+    def __init__(self, cache: KeyValueCache, counts: Ints) -> None:
+        """`counts` are the numbers of new tokens of the rows of `cache`."""
+        self._cache = cache
+        self._counts = counts
+        self.row = np.repeat(np.arange(len(counts)), counts)
+        self.place = concatenated_ranges(np.zeros_like(counts), counts)
+        """The index of each new token among those of its row."""
+        self.column = cache.lengths[self.row] + self.place
+        self._sent: dict[torch.device, list[Tensor]] = {}
+
+    def attend(
+        self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
+    ) -> Tensor:
+        """Stores the new tokens' keys and values of one layer; returns the attention output.
+
+        See `attention.Layout`. `q` has the shape (1, H, tokens, E), and so has the output.
+        """
+        cache = self._cache
+        if q.device not in self._sent:
+            parts = (self.row, self.place, self.column, cache.lengths)
+            self._sent[q.device] = [torch.from_numpy(part).to(q.device) for part in parts]
+        row, place, column, lengths = self._sent[q.device]
+        cache.write(layer, row, column, k[0].transpose(0, 1), v[0].transpose(0, 1))
+        keys, values = cache.cache[layer]
+        most = int(self._counts.max())
+        longest = int((cache.lengths + self._counts).max())
+        # One row of queries per answer: those of answers with fewer new tokens are padded.
+        padded = q.new_zeros(len(self._counts), most, q.shape[1], q.shape[3])
+        padded[row, place] = q[0].transpose(0, 1)
+        here = lengths[:, None] + torch.arange(most, device=q.device)
+        key = torch.arange(longest, device=q.device)
+        visible = key <= here[..., None]
+        if settings.window is not None:
+            visible &= key > here[..., None] - settings.window
+        keys, values = keys[:, :longest].transpose(1, 2), values[:, :longest].transpose(1, 2)
+        mixed = masked_attention(padded.transpose(1, 2), keys, values, visible[:, None], settings)
+        return mixed.transpose(1, 2)[row, place].transpose(0, 1)[None]
 
 
 class _PromptTree(TreeLayout):

@@ -62,17 +62,36 @@ def max_answers_in_memory(
         dtype: the dtype of keys and values.
         length: the number of tokens of prompt and answer together.
     """
+    memory = MAX_CACHE_BYTES
+    if device.type == "cuda":
+        memory = torch.cuda.mem_get_info(device)[0] // 4
+    fitting: int = memory // (cache_bytes_per_token(config, dtype) * length)
+    return max(1, min(fitting, max_answers_at_once(device)))
+
+
+def max_answers_at_once(device: torch.device) -> int:
+    """Returns how many answers are generated at once at most, whatever memory allows."""
+    return MAX_ANSWERS_PER_BATCH.get(device.type, MAX_ANSWERS_PER_BATCH["other"])
+
+
+def cache_bytes_per_token(config: Any, dtype: torch.dtype) -> int:
+    """Returns the memory that keys and values of one token take in all layers, in bytes."""
     heads = getattr(config, "num_attention_heads", 1) or 1
     width = getattr(config, "head_dim", None) or getattr(config, "hidden_size", 1 << 12) // heads
     layers = getattr(config, "num_hidden_layers", 1 << 5)
     heads_stored = 2 * layers * (getattr(config, "num_key_value_heads", 0) or heads)
-    memory = MAX_CACHE_BYTES
-    if device.type == "cuda":
-        memory = torch.cuda.mem_get_info(device)[0] // 4
-    fitting: int = memory // (heads_stored * width * length * dtype.itemsize)
-    return max(
-        1, min(fitting, MAX_ANSWERS_PER_BATCH.get(device.type, MAX_ANSWERS_PER_BATCH["other"]))
-    )
+    return int(heads_stored * width * dtype.itemsize)
+
+
+def free_memory(device: torch.device) -> int:
+    """Returns the free memory of a CUDA device, in bytes; elsewhere `MAX_CACHE_BYTES`.
+
+    Memory that torch holds in reserve counts as free.
+    """
+    if device.type != "cuda":
+        return MAX_CACHE_BYTES
+    reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + reserved)
 
 
 def free_unused_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from lm_eval.models.conventions import (
     task_of,
     warn_truncated,
 )
+from lm_eval.models.huggingface.accelerated import fused_forwards
 from lm_eval.models.huggingface.answering import (
     BuiltinLoop,
     Generator,
@@ -41,7 +43,11 @@ from lm_eval.models.huggingface.batch_compatibility import (
     next_scores,
     next_tokens,
 )
-from lm_eval.models.huggingface.check import ExecutionModes, check_execution_modes
+from lm_eval.models.huggingface.check import (
+    ExecutionModes,
+    check_execution_modes,
+    run_largest_batch,
+)
 from lm_eval.models.huggingface.continuations import (
     InputLimits,
     NumberedWindow,
@@ -52,10 +58,15 @@ from lm_eval.models.huggingface.continuations import (
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.loading import dtype_of, embedding_rows
-from lm_eval.models.huggingface.memory import TokenBudget, max_answers_in_memory
+from lm_eval.models.huggingface.memory import (
+    TokenBudget,
+    max_answers_at_once,
+    max_answers_in_memory,
+)
 from lm_eval.models.huggingface.model_state import eval_mode, has_custom_generate, model_fingerprint
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.published_helpers import LoopSupport
+from lm_eval.models.huggingface.remembered_checks import check_key, recall, remember
 from lm_eval.models.huggingface.replaced_methods import (
     method_of,
     methods_of,
@@ -204,16 +215,7 @@ class HFLM(LoopSupport):
                 error,
             )
             network = None
-        found, self._network = check_execution_modes(
-            network,
-            self._model_call,
-            self._torch_device,
-            self.mixed_precision_dtype or dtype_of(self._model),
-            self.vocabulary,
-            self.max_length,
-            share=self.prefix_sharing,
-            full=self.budget,
-        )
+        found = self._find_modes(network)
         if not found.prefix_sharing and self.prefix_sharing:
             logger.warning(
                 "Prefix sharing is not used on %s: %s. Every request is computed in full%s.",
@@ -221,6 +223,36 @@ class HFLM(LoopSupport):
                 found.reason,
                 ", one by one" if found.one_by_one else "",
             )
+        return found
+
+    def _find_modes(self, network: Network | None) -> ExecutionModes:
+        """Returns the outcome of the check, which may be remembered from an earlier run.
+
+        Sets `_network`. `network` is the model as trunk and head; None if it cannot be split.
+        """
+        dtype = self.mixed_precision_dtype or dtype_of(self._model)
+        limits = self._torch_device, dtype, self.vocabulary, self.max_length
+        settings = {"limits": limits, "sharing": self.prefix_sharing, "softmax": self.softmax_dtype}
+        key = check_key(self._model, self._torch_device, settings)
+        known = None if key is None else recall(key)
+        if known is not None:
+            found, fused = known
+            self._network = network
+            if network is not None and fused:
+                self._network = network.with_forwards(fused_forwards(network.trunk))
+            run_largest_batch(self._network, found, self._torch_device, self.budget, *limits[2:])
+            return found
+        start = time.monotonic()
+        found, self._network = check_execution_modes(
+            network,
+            self._model_call,
+            *limits,
+            share=self.prefix_sharing,
+            full=self.budget,
+        )
+        if key is not None:
+            fused = self._network is not None and bool(self._network.replaced.forwards)
+            remember(key, found, fused, time.monotonic() - start)
         return found
 
     @property
@@ -525,7 +557,12 @@ class HFLM(LoopSupport):
         if not modes.prefix_sharing or self._network is None:
             return None
         return BuiltinLoop(
-            self._network, modes.attention_kernels, self.budget, modes.max_batched_length
+            self._network,
+            modes.attention_kernels,
+            self.budget,
+            modes.max_batched_length,
+            modes.decoding,
+            self.max_requests or max_answers_at_once(self._torch_device),
         )
 
     def _answers_per_batch(self, length: int) -> int:

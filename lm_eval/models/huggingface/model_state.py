@@ -35,6 +35,20 @@ def model_fingerprint(model: Any) -> Hashable:
     )
 
 
+def has_foreign_code(model: nn.Module) -> bool:
+    """Returns whether modules have hooks or replaced forwards, or are third-party classes.
+
+    Third-party are all classes that are not part of torch or transformers.
+    """
+    return any(
+        type(module).__module__.split(".")[0] not in ("torch", "transformers")
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or "forward" in vars(module)
+        for module in model.modules()
+    )
+
+
 @contextmanager
 def eval_mode(model: Any) -> Iterator[None]:
     """Turns off training mode, and so dropout, inside the `with` block.

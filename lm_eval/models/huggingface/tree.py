@@ -112,7 +112,9 @@ class TreeLayout:
         """
         self.layers.add(layer)
         if layer in self._inherited:
-            known_k, known_v = self._inherited[layer]
+            # The previous batch may have kept more than this one shares.
+            given = self.batch.num_cached
+            known_k, known_v = (x[:, :, :given] for x in self._inherited[layer])
             k, v = torch.cat([known_k, k], dim=2), torch.cat([known_v, v], dim=2)
         if len(self.batch.kept_for_next):
             if k.device not in self._kept_index:

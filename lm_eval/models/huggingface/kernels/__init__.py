@@ -13,6 +13,15 @@ from __future__ import annotations
 from lm_eval.models.huggingface.kernels.attention import TreeAttention
 from lm_eval.models.huggingface.kernels.compiler import can_compile
 from lm_eval.models.huggingface.kernels.fusion import fuse
+from lm_eval.models.huggingface.kernels.paged_attention import attend_pages, supports_pages
 from lm_eval.models.huggingface.kernels.reduction import can_reduce, reduce_by_triton
 
-__all__ = ["TreeAttention", "can_compile", "can_reduce", "fuse", "reduce_by_triton"]
+__all__ = [
+    "TreeAttention",
+    "attend_pages",
+    "can_compile",
+    "can_reduce",
+    "fuse",
+    "reduce_by_triton",
+    "supports_pages",
+]

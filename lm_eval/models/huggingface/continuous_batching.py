@@ -1,0 +1,488 @@
+"""Continuous batching: answers that end leave the batch, and waiting prompts take their places.
+
+The host runs ahead of the device. It launches a few decoding steps (`decoding_step.py`), and while
+the device runs them, it reads the tokens of the steps before, finds the answers that have ended and
+launches the reading of the next prompts. An ended answer is therefore continued for a few steps;
+these tokens are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm_eval.api.usage import Usage
+from lm_eval.engine.plan import SortedSequences, StepwisePlan, pad_batch
+from lm_eval.models.conventions import Generation, answer_rng
+from lm_eval.models.huggingface.attention import AttentionKernels, use_layout
+from lm_eval.models.huggingface.decoding_step import (
+    MIN_STEPS_TO_CAPTURE,
+    NAN_TOKEN,
+    DecodingStep,
+)
+from lm_eval.models.huggingface.generation import Prompt
+from lm_eval.models.huggingface.memory import cache_bytes_per_token, free_memory
+from lm_eval.models.huggingface.network import Network
+from lm_eval.models.huggingface.packing import copy_to_device
+from lm_eval.models.huggingface.paged_cache import PagedCache, PromptPages
+from lm_eval.models.huggingface.pages import (
+    MIN_PAGES_SAVED,
+    PAGE,
+    OutOfPagesError,
+    PagePool,
+    find_groups,
+)
+from lm_eval.models.huggingface.request_errors import NaNScoresError
+from lm_eval.models.huggingface.scoring import ROUNDED_SIZE_DEVICES, round_up
+from lm_eval.models.huggingface.token_choice import choose_tokens
+from lm_eval.models.huggingface.tree import TreeLayout
+from lm_eval.models.partial_answers import Decode, GrowingAnswer, StopConditions
+
+logger = logging.getLogger(__name__)
+
+STEPS_PER_READ = 8
+"""Number of steps that are launched before tokens are read. While the host reads the tokens of
+one portion of steps, the device runs the next."""
+ADMISSION_SHARE = 16
+"""Waiting prompts are read when one in so many rows is free, so that they share a forward pass."""
+MEMORY_SHARE = 0.7
+"""The part of the free memory that the key-value cache may take on CUDA."""
+
+
+class Decoding(NamedTuple):
+    """Which parts of continuous batching are exact on a model."""
+
+    cascade: bool = True
+    """Rows with common pages read them together."""
+    graphs: bool = True
+    """Steps are captured as CUDA graphs."""
+
+
+@dataclass(eq=False)
+class Row:
+    """An answer in the batch."""
+
+    unit: int
+    """The index of its prompt."""
+    number: int
+    """Its number among the answers to the prompt."""
+    requests: tuple[int, ...]
+    """The requests that get this answer."""
+    answer: GrowingAnswer
+    pages: list[int]
+    full_pages: int
+    """How many leading pages are full pages of the prompt."""
+    position: int
+    """The position of the token that the next step reads."""
+    chosen: int = 1
+    """How many tokens were chosen by the steps launched so far."""
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class Launched:
+    """Tokens that the device is computing, on their way to the host."""
+
+    rows: list[Row]
+    tokens: Tensor
+    """(steps, rows)"""
+    arrived: Any
+    """The CUDA event after the copy; None if there is nothing to wait for."""
+
+    @classmethod
+    def of(cls, rows: list[Row], tokens: Tensor) -> Launched:
+        """Starts to copy the tokens to the host, without waiting."""
+        if tokens.device.type != "cuda":
+            return cls(rows, tokens.clone(), None)
+        on_host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+        on_host.copy_(tokens, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record(torch.cuda.current_stream(tokens.device))
+        return cls(rows, on_host, arrived)
+
+    def read(self) -> Any:
+        """Waits for the tokens; returns them as an array (rows, steps)."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return self.tokens.numpy().T
+
+
+@dataclass
+class _Waiting:
+    """Prompts that wait, as indices, in the order in which their tokens are sorted."""
+
+    units: list[int]
+    plan: StepwisePlan
+    previous: TreeLayout | None = None
+
+    def next_units(self) -> Iterator[int]:
+        """Yields the waiting prompts, in order."""
+        for place in self.plan.ordered.order[self.plan.taken :].tolist():
+            yield self.units[place]
+
+
+class ContinuousBatch:
+    """Generates the answers to many prompts, at most `max_rows` at a time."""
+
+    def __init__(
+        self,
+        network: Network,
+        decode: Decode,
+        prompts: Sequence[Prompt],
+        settings: Generation,
+        stop_conditions: StopConditions,
+        *,
+        seed: int,
+        device: torch.device,
+        max_tokens: int,
+        max_rows: int,
+        attention_kernels: AttentionKernels,
+        decoding: Decoding,
+        usage: Usage,
+        max_pages: int | None = None,
+        min_pages_saved: int = MIN_PAGES_SAVED,
+    ) -> None:
+        """Plans the work and allocates the buffers.
+
+        Args:
+            network: the model.
+            decode: returns the text of tokens.
+            prompts: the prompts, each of which has at most `max_rows` answers.
+            settings: the generation settings.
+            stop_conditions: what ends an answer.
+            seed: the seed for sampling.
+            device: where the model runs.
+            max_tokens: the maximum number of prompt tokens in one forward pass.
+            max_rows: the maximum number of answers at a time.
+            attention_kernels: the attention kernels that may be used for prompts.
+            decoding: what is used of cascade attention and CUDA graphs.
+            usage: counts the tokens.
+            max_pages: the maximum number of pages of the key-value cache; None for what memory
+                allows.
+            min_pages_saved: rows read common pages together if it saves so many page reads.
+        """
+        self.network = network
+        self.decode = decode
+        self.prompts = prompts
+        self.settings = settings
+        self.stop_conditions = stop_conditions
+        self.seed = seed
+        self.device = device
+        self.max_tokens = max_tokens
+        self.attention_kernels = attention_kernels
+        self.decoding = decoding
+        self.usage = usage
+        self.min_pages_saved = min_pages_saved
+        answers = [prompt.num_answers(settings) for prompt in prompts]
+        self.max_rows = min(max_rows, sum(answers))
+        self._waiting = self._plan(list(range(len(prompts))))
+        self._again: list[Prompt] = []
+        self._rows: list[Row] = []
+        self._launched: deque[Launched] = deque()
+        longest = max(len(prompt.tokens) for prompt in prompts)
+        # An ended answer is continued until its end is noticed.
+        longest += settings.max_gen_toks + 3 * STEPS_PER_READ
+        per_row = -(-longest // PAGE)
+        wanted = self._wanted_pages(answers)
+        pages = min(wanted, self._affordable_pages() if max_pages is None else max_pages)
+        if pages <= per_row:
+            raise torch.OutOfMemoryError(
+                f"out of memory: the key-value cache has room for {pages * PAGE} tokens"
+            )
+        self.pool = PagePool(pages)
+        self.cache = PagedCache(pages)
+        self.step = DecodingStep(
+            network,
+            self.cache,
+            settings,
+            device,
+            max_rows=self.max_rows,
+            max_pages=per_row,
+            steps=STEPS_PER_READ,
+            graphs=decoding.graphs and device.type == "cuda",
+        )
+
+    def run(self) -> Iterator[tuple[int, str, list[int]]]:
+        """Yields the request index, text and tokens of each answer, as soon as it is finished.
+
+        Raises `NaNScoresError` if logits are NaN, and what torch raises if memory runs out.
+        """
+        with torch.inference_mode():
+            while True:
+                self._drop_ended()
+                self._admit()
+                if self._rows:
+                    self._launch_steps()
+                elif not self._launched:
+                    if self._rows or self._has_waiting:
+                        continue
+                    return
+                while len(self._launched) > (1 if self._rows else 0):
+                    yield from self._read(self._launched.popleft())
+
+    def start(self) -> list[int]:
+        """Reads as many prompts as fit, for a trial; returns the first request of each row."""
+        self._admit()
+        self._launched.clear()
+        return [row.requests[0] for row in self._rows]
+
+    def step_with(self, tokens: Tensor) -> Tensor:
+        """Runs one step in which the rows read the given tokens; returns the logits (rows, V).
+
+        This is for trials, after `start`.
+        """
+        self.step.token[: len(self._rows)] = tokens
+        self._launch_steps(1, expected=MIN_STEPS_TO_CAPTURE + 1)
+        self._launched.clear()
+        return self.step.logits[: len(self._rows)]
+
+    # -- prompts that wait -------------------------------------------------------------------------
+
+    def _plan(self, units: list[int]) -> _Waiting:
+        tokens = [self.prompts[unit].tokens for unit in units]
+        return _Waiting(units, StepwisePlan(SortedSequences.of(tokens, [1] * len(units))))
+
+    @property
+    def _has_waiting(self) -> bool:
+        return self._waiting.plan.taken < len(self._waiting.units) or bool(self._again)
+
+    def _wanted_pages(self, answers: Sequence[int]) -> int:
+        """Returns how many pages are used at most if neighbors in sorted order run together."""
+        ordered = self._waiting.plan.ordered
+        rows = np.array(answers)[ordered.order]
+        per_answer = -(-(self.settings.max_gen_toks + 3 * STEPS_PER_READ) // PAGE) + 1
+        own = (ordered.lengths - ordered.common) // PAGE + 1 + rows * per_answer
+        # The most pages of any neighbors with `max_rows` answers in all.
+        upto, last = np.cumsum(own), np.cumsum(rows)
+        first = np.searchsorted(last, last - self.max_rows, side="right")
+        most = int((upto - np.append(0, upto)[np.minimum(first, len(upto))]).max())
+        return most + int(ordered.lengths.max()) // PAGE + 2 + self.max_rows
+
+    def _affordable_pages(self) -> int:
+        """Returns how many pages fit into a part of the free memory."""
+        weight = next(self.network.trunk.parameters())
+        size = PAGE * cache_bytes_per_token(self.network.config, weight.dtype)
+        return int(MEMORY_SHARE * free_memory(self.device)) // size
+
+    def _admit(self) -> None:
+        """Reads waiting prompts if enough rows are free, and adds their answers to the batch."""
+        free = self.max_rows - len(self._rows)
+        if not self._has_waiting or (
+            self._rows and free < max(1, self.max_rows // ADMISSION_SHARE)
+        ):
+            return
+        if self._waiting.plan.taken == len(self._waiting.units):
+            first = len(self.prompts)
+            self.prompts, self._again = [*self.prompts, *self._again], []
+            self._waiting = self._plan(list(range(first, len(self.prompts))))
+        admitted: dict[int, list[Row]] = {}
+        writes: dict[int, list[tuple[slice, int]]] = {}
+        for unit in self._waiting.next_units():
+            count = self.prompts[unit].num_answers(self.settings)
+            if count > free:
+                break
+            try:
+                admitted[unit], writes[unit] = self._allocate(unit, count)
+            except OutOfPagesError:
+                break
+            free -= count
+        if not admitted:
+            if not self._rows and not self._launched:
+                raise torch.OutOfMemoryError("out of memory: the key-value cache is too small")
+            return
+        left = len(admitted)
+        while left:
+            left -= self._prefill(admitted, writes, left)
+
+    def _allocate(self, unit: int, count: int) -> tuple[list[Row], list[tuple[slice, int]]]:
+        """Returns new rows for the answers to a prompt, with their pages, and what to write there.
+
+        The second is a list of positions of the prompt, each with the page that holds them. Raises
+        `OutOfPagesError` if there are too few free pages; then nothing has changed.
+        """
+        prompt = self.prompts[unit]
+        length = len(prompt.tokens)
+        full, unwritten = self.pool.share(np.array(prompt.tokens))
+        # Every row, new or old, can then grow by a page at once.
+        if self.pool.free < 2 * count + len(self._rows):
+            self.pool.release(full)
+            raise OutOfPagesError("too few pages are free for another prompt")
+        self.pool.add_users(full, count - 1)
+        places = [(slice(n * PAGE, (n + 1) * PAGE), full[n]) for n in unwritten]
+        rows = []
+        for number in range(count):
+            pages = [*full, self.pool.take()]
+            if length % PAGE:
+                places.append((slice(len(full) * PAGE, length), pages[-1]))
+            requests = (prompt.requests[number],) if self.settings.sampled else prompt.requests
+            answer = GrowingAnswer(self.decode, self.stop_conditions, self.settings.max_gen_toks)
+            rows.append(Row(unit, number, requests, answer, pages, len(full), length))
+        return rows, places
+
+    def _prefill(
+        self,
+        admitted: dict[int, list[Row]],
+        writes: dict[int, list[tuple[slice, int]]],
+        most: int,
+    ) -> int:
+        """Reads the next waiting prompts, at most `most`; returns how many."""
+        waiting = self._waiting
+        batch = waiting.plan.take(self.max_tokens, most)
+        units = [waiting.units[place] for place in batch.requests.tolist()]
+        places = []
+        for unit, last in zip(units, batch.scored.tolist(), strict=True):
+            path = batch.path(last)
+            places += [(path[part], page) for part, page in writes[unit]]
+        count = len(batch.tokens) - batch.num_cached
+        if self.device.type in ROUNDED_SIZE_DEVICES:
+            batch = pad_batch(batch, max(count, min(round_up(count), self.max_tokens)))
+        tree = waiting.previous = PromptPages(
+            batch,
+            self.cache,
+            places,
+            kernels=self.attention_kernels.tree,
+            previous=waiting.previous,
+        )
+        tokens, position = (
+            copy_to_device(part, self.device).to(self.device)[None]
+            for part in (tree.tokens, tree.position)
+        )
+        with use_layout(self.network.configs, tree):
+            hidden = self.network.hidden(tokens, position)[0]
+        rows = [row for unit in units for row in admitted[unit]]
+        where = np.repeat(batch.scored - batch.num_cached, [len(admitted[unit]) for unit in units])
+        last_states = hidden.index_select(0, copy_to_device(where, self.device).to(hidden.device))
+        logits = self.network.logits(last_states)
+        draws = self._random_draws(rows)
+        first = None if draws is None else copy_to_device(draws[:, 0].copy(), self.device)
+        token, is_number = choose_tokens(logits, self.settings, first)
+        self._add_rows(rows, token, draws)
+        marked = torch.where(is_number, token, NAN_TOKEN)
+        self._launched.append(Launched.of(rows, marked[None]))
+        read = [self.prompts[unit] for unit in units]
+        self.usage.count_prompt(sum(len(p.tokens) * len(p.requests) for p in read), count)
+        return len(units)
+
+    def _random_draws(self, rows: Sequence[Row]) -> Any:
+        """Returns a random number in [0, 1) for each token of each answer, as (rows, tokens).
+
+        Returns None without sampling. The numbers of an answer are seeded with its prompt, its
+        number and the settings, so they do not depend on the batch.
+        """
+        if not self.settings.sampled:
+            return None
+        numbers = []
+        for row in rows:
+            prompt = self.prompts[row.unit]
+            rng = answer_rng(
+                self.seed, prompt.text, self.settings, prompt.first_repeat + row.number
+            )
+            numbers.append(rng.random(self.settings.max_gen_toks))
+        return np.array(numbers, dtype=np.float32)
+
+    # -- the batch ---------------------------------------------------------------------------------
+
+    def _add_rows(self, rows: list[Row], tokens: Tensor, draws: Any) -> None:
+        """Adds rows, whose first tokens were chosen, to the batch."""
+        old = len(self._rows)
+        source = np.concatenate([np.arange(old), self.max_rows + np.arange(len(rows))])
+        self._rows += rows
+        self.step.choose_rows(source, tokens.to(self.device), draws)
+
+    def _drop_ended(self) -> None:
+        """Removes answers that have ended, or have all their tokens, from the batch."""
+        most = self.settings.max_gen_toks
+        kept = [n for n, row in enumerate(self._rows) if not row.ended and row.chosen < most]
+        if len(kept) == len(self._rows):
+            return
+        for row in set(self._rows).difference(self._rows[n] for n in kept):
+            self.pool.release(row.pages)
+            row.pages = []
+        self._rows = [self._rows[n] for n in kept]
+        if kept:
+            none = torch.zeros(0, dtype=torch.int64, device=self.device)
+            empty = np.zeros((0, most), dtype=np.float32)
+            self.step.choose_rows(np.array(kept), none, empty)
+
+    def _launch_steps(self, most: int = STEPS_PER_READ, expected: int = 0) -> None:
+        """Launches some steps of all rows, and the copy of their tokens to the host.
+
+        There are at most `most` steps. At least `expected` are expected to follow.
+        """
+        remaining = max(self.settings.max_gen_toks - row.chosen for row in self._rows)
+        steps = min(most, remaining)
+        if not steps:
+            return
+        self._grow(steps)
+        table = [row.pages for row in self._rows]
+        groups = []
+        if self.decoding.cascade:
+            full = np.array([row.full_pages for row in self._rows])
+            deepest = int(full.max())
+            prefixes = np.array(
+                [row.pages[:deepest] + [-1] * (deepest - len(row.pages)) for row in self._rows]
+            )
+            groups = find_groups(prefixes, full, self.min_pages_saved)
+        self.step.place_rows(
+            table, [row.position for row in self._rows], [row.chosen for row in self._rows], groups
+        )
+        tokens = self.step.run(len(self._rows), steps, max(expected, remaining))
+        self._launched.append(Launched.of(list(self._rows), tokens))
+        for row in self._rows:
+            row.position += steps
+            row.chosen += steps
+
+    def _grow(self, steps: int) -> None:
+        """Gives all rows the pages for so many steps.
+
+        If there are too few, the answers that were begun last leave the batch and are begun again
+        later.
+        """
+        n = 0
+        while n < len(self._rows):
+            row = self._rows[n]
+            try:
+                while len(row.pages) * PAGE < row.position + steps:
+                    row.pages.append(self.pool.take())
+            except OutOfPagesError:
+                self._evict()
+                continue
+            n += 1
+
+    def _evict(self) -> None:
+        """Removes the last answer from the batch; it waits until it is begun again."""
+        row = self._rows.pop()
+        if not self._rows:
+            raise torch.OutOfMemoryError("out of memory: one answer fills the key-value cache")
+        row.ended = True
+        self.pool.release(row.pages)
+        prompt = self.prompts[row.unit]
+        first_repeat = prompt.first_repeat + (row.number if self.settings.sampled else 0)
+        self._again.append(Prompt(prompt.text, prompt.tokens, row.requests, first_repeat))
+
+    def _read(self, launched: Launched) -> Iterator[tuple[int, str, list[int]]]:
+        """Yields the answers that are ended by some launched tokens."""
+        found = launched.read()
+        if (found == NAN_TOKEN).any():
+            for row, has_nan in zip(launched.rows, (found == NAN_TOKEN).any(axis=1), strict=True):
+                if has_nan and not row.ended:
+                    raise NaNScoresError(row.requests[0])
+        for row, tokens in zip(launched.rows, found.tolist(), strict=True):
+            if row.ended:
+                continue
+            self.usage.count_generated(len(tokens))
+            text = row.answer.add(tokens)
+            if text is None:
+                continue
+            row.ended = True
+            written = row.answer.tokens
+            for request in row.requests:
+                self.usage.count_answer(len(written))
+                yield request, text, written

@@ -1,0 +1,220 @@
+"""The part of the start-up check that finds out how tokens may be decoded on a model.
+
+Random tokens are decoded one by one, in each way that is fast, and the logits are compared with
+those of one forward pass over all tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+
+import torch
+from torch import Tensor, nn
+
+from lm_eval.api.usage import Usage
+from lm_eval.models.conventions import Generation
+from lm_eval.models.huggingface import accelerated
+from lm_eval.models.huggingface.attention import AttentionKernels
+from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
+from lm_eval.models.huggingface.generation import Prompt
+from lm_eval.models.huggingface.kv_cache import KeyValueCache
+from lm_eval.models.huggingface.memory import TokenBudget, is_out_of_memory
+from lm_eval.models.huggingface.network import Network
+from lm_eval.models.partial_answers import StopConditions
+
+logger = logging.getLogger(__name__)
+
+Logits = Callable[[Tensor], Tensor]
+"""A forward pass, from tokens (B, T) to next-token logits (B, T, V)."""
+
+FORCED_STEPS = 3
+"""Number of steps decoded in each trial. The first is launched as usual, the others replayed."""
+PROGRAMS = 140
+"""The larger of the two trial batches has so many rows times key heads: kernels of large batches
+are others than those of small ones."""
+DECODING_MODES = {
+    "continuous batching with CUDA graphs": Decoding(cascade=True, graphs=True),
+    "continuous batching without CUDA graphs": Decoding(cascade=True, graphs=False),
+    "continuous batching without cascade attention": Decoding(cascade=False, graphs=False),
+}
+"""The ways to decode with continuous batching, the fastest first."""
+
+
+def find_decoding(
+    network: Network,
+    logits: Logits,
+    texts: Sequence[Sequence[int]],
+    device: torch.device,
+    attention_kernels: AttentionKernels,
+    tolerance: float,
+) -> Decoding | None:
+    """Returns the fastest way to decode with continuous batching that is exact on this model.
+
+    Returns None if none is, if there is no GPU or no compiler for our kernels, and if the model is
+    spread over several devices: then each answer has a row of its own in a key-value cache. Logs
+    the reason why a faster way is not used.
+
+    Args:
+        network: the model.
+        logits: the model's own forward pass.
+        texts: random tokens, some with common prefixes.
+        device: where the model reads its tokens.
+        attention_kernels: the attention kernels that may be used for prompts.
+        tolerance: the largest difference in log-probability that is allowed.
+    """
+    if device.type != "cuda" or not accelerated.can_compile():
+        return None
+    if len({weight.device for weight in network.trunk.parameters()}) != 1:
+        logger.info("Continuous batching is not used: the model is spread over several devices.")
+        return None
+    with torch.inference_mode():
+        expected = [
+            logits(torch.tensor([text], device=device))[0, -FORCED_STEPS:] for text in texts
+        ]
+    for name, decoding in DECODING_MODES.items():
+        if decoding.graphs and has_hooks(network):
+            problem = "the model has hooks, which a graph would run only once"
+        else:
+            problem = paged_decoding_difference(
+                network, expected, texts, device, attention_kernels, decoding, tolerance
+            )
+        if not problem:
+            return decoding
+        logger.info("Decoding by %s is not used on this model: %s.", name, problem)
+    return None
+
+
+def has_hooks(network: Network) -> bool:
+    """Returns whether Python code is attached to modules, such as hooks or another forward."""
+    modules: list[nn.Module] = [*network.trunk.modules(), *network.head.modules()]
+    return any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in modules)
+
+
+def paged_decoding_difference(
+    network: Network,
+    expected: Sequence[Tensor],
+    texts: Sequence[Sequence[int]],
+    device: torch.device,
+    attention_kernels: AttentionKernels,
+    decoding: Decoding,
+    tolerance: float,
+) -> str:
+    """Returns in words how decoding in pages differs from one forward pass over all tokens.
+
+    Returns an empty string if no log-probability differs by more than `tolerance`. If decoding
+    raises an error, returns a description of it; only a lack of memory is raised. `expected` are
+    the logits of the last positions of each text; the other parameters are those of
+    `find_decoding`.
+    """
+    heads = getattr(network.config, "num_key_value_heads", None) or 1
+    worst = 0.0
+    try:
+        for rows in (len(texts), -(-PROGRAMS // heads)):
+            chosen = list(islice(cycle(range(len(texts))), rows))
+            prompts = [
+                Prompt(str(n), list(texts[i][:-FORCED_STEPS]), (n,)) for n, i in enumerate(chosen)
+            ]
+            batch = ContinuousBatch(
+                network,
+                lambda tokens: "",
+                prompts,
+                Generation(max_gen_toks=FORCED_STEPS + 1),
+                StopConditions(frozenset(), ()),
+                seed=0,
+                device=device,
+                max_tokens=TokenBudget(device).tokens,
+                max_rows=rows,
+                attention_kernels=attention_kernels,
+                decoding=decoding,
+                usage=Usage(),
+                min_pages_saved=1,
+            )
+            with torch.inference_mode():
+                owners = [chosen[n] for n in batch.start()]
+                for step in range(FORCED_STEPS):
+                    forced = [texts[i][step - FORCED_STEPS] for i in owners]
+                    found = batch.step_with(torch.tensor(forced, device=device))
+                    true = torch.stack([expected[i][step] for i in owners])
+                    worst = max(worst, max_difference(found, true))
+            if decoding.graphs and not batch.step.graphs:
+                return "a step cannot be captured"
+    except Exception as error:  # third-party model code can raise anything
+        if is_out_of_memory(error):
+            raise
+        return describe_error(error)
+    return "" if worst <= tolerance else f"log-probabilities differ by {worst:.2g} per token"
+
+
+def decoding_difference(
+    network: Network,
+    logits: Logits,
+    texts: Sequence[Sequence[int]],
+    device: torch.device,
+    attention_kernels: AttentionKernels,
+    tolerance: float,
+) -> str:
+    """Returns in words how decoding token by token differs from one forward pass over all tokens.
+
+    Returns an empty string if no log-probability differs by more than `tolerance`. If decoding
+    raises an error, returns a description of it; only a lack of memory is raised.
+
+    Args:
+        network: the model, which decodes with a key-value cache.
+        logits: the model's own forward pass.
+        texts: random tokens, some with common prefixes.
+        device: where the model reads its tokens.
+        attention_kernels: the attention kernels to use.
+        tolerance: the largest difference in log-probability that is allowed.
+    """
+    prompts = [text[:-2] for text in texts]
+    budget = TokenBudget(device)
+    try:
+        with torch.inference_mode():
+            cache = KeyValueCache([len(prompt) for prompt in prompts], 2, attention_kernels)
+            owners = [[i] for i in range(len(prompts))]
+            cache.prefill(network, prompts, owners, budget.tokens, device)
+            for back in (2, 1):
+                tokens = torch.tensor([[text[-back]] for text in texts], device=device)
+                found = cache.step(network, tokens)
+    except Exception as error:  # third-party model code can raise anything
+        if is_out_of_memory(error):
+            raise
+        return describe_error(error)
+    for row, text in zip(found, texts, strict=True):
+        with torch.inference_mode():
+            worst = max_logprob_difference(row, logits(torch.tensor([text], device=device))[0, -1])
+        if not worst <= tolerance:
+            return f"log-probabilities differ by {worst:.2g} per token"
+    return ""
+
+
+def max_logprob_difference(found: Tensor, true: Tensor) -> float:
+    """Returns the largest difference in log-probability between two rows of logits.
+
+    Only the 50 tokens that are most likely by `true` are compared.
+    """
+    return max_difference(found[None], true[None])
+
+
+def max_difference(found: Tensor, true: Tensor) -> float:
+    """Returns the largest difference in log-probability between rows of logits (rows, V).
+
+    Only the 50 tokens of each row that are most likely by `true` are compared. NaN counts as an
+    infinite difference.
+    """
+    expected = torch.log_softmax(true.float(), -1)
+    likely = expected.topk(min(50, expected.shape[1])).indices
+    actual = torch.log_softmax(found.float(), -1).to(expected.device)
+    worst = float((actual - expected).gather(1, likely).abs().max())
+    return worst if worst == worst else float("inf")
+
+
+def describe_error(error: Exception) -> str:
+    """Returns the type of an error and the first line of its message.
+
+    The error comes from third-party code; its traceback is logged at debug level.
+    """
+    logger.debug("Model code raised an error during a check; the mode is not used.", exc_info=error)
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

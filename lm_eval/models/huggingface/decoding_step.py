@@ -1,0 +1,250 @@
+"""One decoding step of all rows, as a CUDA graph over buffers that stay where they are.
+
+A step reads each row's last token and chooses the next one. A model of sixteen layers launches more
+than a thousand kernels for it, which takes the host much longer than the device needs to run them.
+So a step is captured once for a few batch sizes and then replayed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm_eval.engine.plan import Ints
+from lm_eval.models.conventions import Generation
+from lm_eval.models.huggingface.attention import use_layout
+from lm_eval.models.huggingface.memory import is_out_of_memory
+from lm_eval.models.huggingface.network import Network
+from lm_eval.models.huggingface.packing import copy_to_device
+from lm_eval.models.huggingface.paged_cache import PagedCache
+from lm_eval.models.huggingface.pages import (
+    PAGE,
+    ROWS_PER_TILE,
+    Group,
+    PagedRows,
+    make_tiles,
+    max_tiles,
+)
+from lm_eval.models.huggingface.token_choice import choose_tokens
+
+logger = logging.getLogger(__name__)
+
+NAN_TOKEN = -1
+"""Placeholder for a token whose logits were NaN."""
+MIN_STEPS_TO_CAPTURE = 12
+"""A step is captured only if it is repeated so often; capturing takes as long as a few steps."""
+
+
+def batch_sizes(most: int) -> list[int]:
+    """Returns the batch sizes for which steps are captured, in ascending order, up to `most`."""
+    sizes = {most, *(scale << n for n in range(most.bit_length()) for scale in (1, 3))}
+    return sorted(size for size in sizes if size <= most)
+
+
+class DecodingStep:
+    """Runs decoding steps of up to `max_rows` rows; each row's state is in buffers on the device.
+
+    The buffers have one entry per row: its last token, the position of that token, the number of
+    tokens chosen so far, its pages and, for sampling, its random numbers.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        cache: PagedCache,
+        settings: Generation,
+        device: torch.device,
+        *,
+        max_rows: int,
+        max_pages: int,
+        steps: int,
+        graphs: bool,
+    ) -> None:
+        """Allocates the buffers.
+
+        Args:
+            network: the model.
+            cache: the key-value cache.
+            settings: the generation settings.
+            device: where the model runs.
+            max_rows: the maximum number of rows.
+            max_pages: the maximum number of pages per row.
+            steps: the maximum number of steps between two reads of the tokens.
+            graphs: whether steps are captured as CUDA graphs and replayed.
+        """
+        self.network = network
+        self.cache = cache
+        self.settings = settings
+        self.device = device
+        self.graphs = graphs
+        self.sizes = batch_sizes(max_rows)
+        tiles = max_tiles(max_rows)
+        self._shapes = {
+            "table": (max_rows, max_pages),
+            "position": (max_rows,),
+            "chosen": (max_rows,),
+            "shared": (max_rows,),
+            "tile_rows": (tiles, ROWS_PER_TILE),
+            "tile_count": (tiles,),
+            "tile_pages": (tiles,),
+        }
+        total = sum(int(np.prod(shape)) for shape in self._shapes.values())
+        self._state = torch.zeros(total, dtype=torch.int32, device=device)
+        self._buffers = self._split(self._state)
+        self.token = torch.zeros(max_rows, dtype=torch.int64, device=device)
+        self.draws = (
+            torch.zeros((max_rows, settings.max_gen_toks), device=device)
+            if settings.sampled
+            else None
+        )
+        self.logits = torch.zeros(0, device=device)
+        """The logits (rows, V) of the last step."""
+        self._marked = torch.zeros(max_rows, dtype=torch.int64, device=device)
+        self._history = torch.zeros((steps, max_rows), dtype=torch.int64, device=device)
+        self._captured: dict[int, tuple[Any, Tensor]] = {}
+        self._memory_pool: Any = None
+        self._tried: set[int] = set()
+
+    def _split(self, flat: Any) -> dict[str, Any]:
+        """Returns views of an array or tensor that holds all integer buffers one after another."""
+        views, at = {}, 0
+        for name, shape in self._shapes.items():
+            count = int(np.prod(shape))
+            views[name] = flat[at : at + count].reshape(shape)
+            at += count
+        return views
+
+    def place_rows(
+        self,
+        table: Sequence[Sequence[int]],
+        position: Sequence[int],
+        chosen: Sequence[int],
+        groups: Sequence[Group],
+    ) -> None:
+        """Sends the state of all rows to the device, in one transfer that is not waited for.
+
+        Args:
+            table: the pages of each row.
+            position: the position of each row's last token.
+            chosen: the number of tokens chosen so far in each row.
+            groups: the rows that read their first pages together.
+        """
+        flat = np.zeros(len(self._state), dtype=np.int32)
+        views = self._split(flat)
+        for row, pages in enumerate(table):
+            views["table"][row, : len(pages)] = pages
+        views["position"][: len(position)] = position
+        views["chosen"][: len(chosen)] = chosen
+        tiles = max_tiles(self.size_for(len(table)))
+        rows, count, pages_of, used = make_tiles(groups, tiles)
+        for name, part in (("tile_rows", rows), ("tile_count", count), ("tile_pages", pages_of)):
+            views[name][:tiles] = part
+        for group in used:
+            views["shared"][group.rows] = group.pages
+        self._state.copy_(copy_to_device(flat, self.device), non_blocking=True)
+
+    def choose_rows(self, source: Ints, tokens: Tensor, draws: Any) -> None:
+        """Rearranges the rows: row `i` continues what was row `source[i]`.
+
+        Rows from `len(source of old rows)` on are new: `source` counts them after the `max_rows`
+        old ones. Their first tokens are `tokens`, and their random numbers `draws`.
+        """
+        index = copy_to_device(source, self.device)
+        self.token[: len(source)] = torch.cat([self.token, tokens]).index_select(0, index)
+        if self.draws is not None and draws is not None:
+            fresh = copy_to_device(draws, self.device)
+            self.draws[: len(source)] = torch.cat([self.draws, fresh]).index_select(0, index)
+
+    def size_for(self, rows: int) -> int:
+        """Returns the batch size that is used for so many rows."""
+        return next(size for size in self.sizes if size >= rows)
+
+    def run(self, rows: int, steps: int, remaining: int) -> Tensor:
+        """Runs some steps of the first `rows` rows; returns the tokens (steps, rows).
+
+        They are on the device; `NAN_TOKEN` stands for a token whose logits were NaN. `remaining` is
+        how many steps these rows are expected to need.
+        """
+        size = self.size_for(rows)
+        for step in range(steps):
+            captured = self._captured.get(size)
+            if captured is not None:
+                graph, self.logits = captured
+                graph.replay()
+            else:
+                self._step(size)
+                if self.graphs and remaining - step >= MIN_STEPS_TO_CAPTURE:
+                    self._capture(size)
+            self._history[step, :rows] = self._marked[:rows]
+        return self._history[:steps, :rows]
+
+    def _step(self, size: int) -> None:
+        """Runs one step of `size` rows. Reads and writes the buffers only."""
+        own = {name: self._buffers[name] for name in self._shapes}
+        tiles = max_tiles(size)
+        position, chosen = own["position"][:size], own["chosen"][:size]
+        self.cache.rows = PagedRows(
+            own["table"][:size],
+            position,
+            own["shared"][:size],
+            *(own[name][:tiles] for name in ("tile_rows", "tile_count", "tile_pages")),
+        )
+        with use_layout(self.network.configs, self.cache):
+            hidden = self.network.hidden(self.token[:size, None], position[:, None].long())
+        logits = self.logits = self.network.logits(hidden[:, -1])
+        draws = None
+        if self.draws is not None:
+            draws = self.draws[:size].gather(1, chosen[:, None].long())[:, 0]
+        token, is_number = choose_tokens(logits, self.settings, draws)
+        self.token[:size] = token
+        self._marked[:size] = torch.where(is_number, token, NAN_TOKEN)
+        position += 1
+        position.clamp_(max=own["table"].shape[1] * PAGE - 1)
+        chosen += 1
+        chosen.clamp_(max=self.settings.max_gen_toks - 1)
+
+    def _capture(self, size: int) -> None:
+        """Captures a step of `size` rows. If that fails, steps are launched as usual."""
+        if size in self._tried:
+            return
+        self._tried.add(size)
+        of_last_step = self.logits
+        try:
+            self._captured[size] = self._captured_step(size), self.logits
+        except Exception as error:  # model code may do things that cannot be captured
+            if is_out_of_memory(error):
+                raise
+            self.graphs = False
+            first = next(iter(str(error).splitlines()), "")
+            logger.warning(
+                "Decoding steps are not captured as CUDA graphs: %s: %s",
+                type(error).__name__,
+                first,
+            )
+        self.logits = of_last_step
+
+    def _captured_step(self, size: int) -> Any:
+        """Returns the CUDA graph of a step of `size` rows; running a step before is required."""
+        if self._memory_pool is None:
+            self._memory_pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        stream, current = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=self._memory_pool, capture_error_mode="thread_local")
+            try:
+                self._step(size)
+            except BaseException:
+                try:
+                    graph.capture_end()
+                except RuntimeError as error:
+                    logger.debug("The failed capture could not be ended: %s", error)
+                raise
+            graph.capture_end()
+        current.wait_stream(stream)
+        return graph

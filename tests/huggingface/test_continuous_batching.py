@@ -1,0 +1,249 @@
+"""Tests that continuous batching over a paged key-value cache gives the plain loop's answers.
+
+Without a GPU, attention over pages is computed by torch and steps are not captured as graphs. The
+kernels are compared with torch in `kernel_trials.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lm_eval.api.usage import Usage
+from lm_eval.errors import ModelError
+from lm_eval.models.conventions import Generation
+from lm_eval.models.huggingface import answering, continuous_batching
+from lm_eval.models.huggingface.attention import NO_KERNELS
+from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
+from lm_eval.models.huggingface.generation import Prompt, generate
+from lm_eval.models.huggingface.network import Network
+from lm_eval.models.huggingface.pages import (
+    PAGE,
+    OutOfPagesError,
+    PagePool,
+    find_groups,
+    make_tiles,
+)
+from lm_eval.models.partial_answers import StopConditions
+from tests.huggingface.conftest import ARCHITECTURES, Make, ask, make_model, torch
+
+CPU = torch.device("cpu")
+STOPS = StopConditions(frozenset(range(1, 30)), ("77", "x"))
+
+
+def draw_prompts(count: int, repeats: int = 1) -> list[Prompt]:
+    """Returns random prompts of 1 to 150 tokens; two of three begin with the same 70 tokens."""
+    rng = random.Random(count)
+
+    def tokens(length: int) -> list[int]:
+        return [rng.randrange(1, 1000) for _ in range(length)]
+
+    stem = tokens(70)
+    return [
+        Prompt(
+            str(i),
+            (stem if i % 3 else []) + tokens(rng.randrange(1, 80)),
+            tuple(range(i * repeats, (i + 1) * repeats)),
+        )
+        for i in range(count)
+    ]
+
+
+def decode(tokens: list[int]) -> str:
+    return " ".join(map(str, tokens))
+
+
+Answers = dict[int, tuple[str, list[int]]]
+
+
+def plainly(model: Any, prompts: list[Prompt], settings: Generation) -> Answers:
+    found = generate(
+        Network(model), decode, prompts, settings, STOPS, seed=1, device=CPU, max_tokens=300,
+        attention_kernels=NO_KERNELS, usage=Usage(),
+    )  # fmt: skip
+    return {request: (text, tokens) for request, text, tokens in found}
+
+
+def make_batch(
+    model: Any, prompts: list[Prompt], settings: Generation, **options: Any
+) -> ContinuousBatch:
+    options = {"max_rows": 16, "decoding": Decoding(), **options}
+    return ContinuousBatch(
+        Network(model), decode, prompts, settings, STOPS, seed=1, device=CPU, max_tokens=300,
+        attention_kernels=NO_KERNELS, usage=Usage(), **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "repeats", "options"),
+    [
+        (Generation(max_gen_toks=60), 1, {}),
+        (Generation(max_gen_toks=60), 1, {"max_rows": 3}),
+        (Generation(max_gen_toks=60), 1, {"max_pages": 30}),
+        (Generation(max_gen_toks=60), 1, {"decoding": Decoding(cascade=False)}),
+        (Generation(max_gen_toks=1), 1, {}),
+        (Generation(max_gen_toks=40, temperature=0.8, top_k=50), 5, {}),
+        (Generation(max_gen_toks=40, temperature=0.8, top_k=50), 5, {"max_pages": 25}),
+        (Generation(max_gen_toks=40, temperature=1.2, top_p=0.9), 5, {"max_rows": 7}),
+    ],
+)
+def test_answers_are_those_of_the_plain_loop(
+    llama: Any, settings: Generation, repeats: int, options: dict[str, Any]
+) -> None:
+    """Also if there are few rows, or so few pages that answers have to be begun again."""
+    prompts = draw_prompts(30 // repeats, repeats)
+    expected = plainly(llama, prompts, settings)
+    batch = make_batch(llama, prompts, settings, **options)
+    found = [(request, (text, tokens)) for request, text, tokens in batch.run()]
+    assert len(found) == len(expected)
+    assert dict(found) == expected
+    assert batch.pool.free == batch.cache.pages - 1
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if ARCHITECTURES[name][3]])
+def test_all_architectures_that_share_prefixes_decode_in_pages(name: str) -> None:
+    model = make_model(*ARCHITECTURES[name][:3])
+    prompts, settings = draw_prompts(6), Generation(max_gen_toks=12)
+    found = make_batch(model, prompts, settings, max_rows=4).run()
+    expected = plainly(model, prompts, settings)
+    assert {request: (text, tokens) for request, text, tokens in found} == expected
+
+
+def test_a_cache_without_room_for_one_answer_is_refused(llama: Any) -> None:
+    with pytest.raises(torch.OutOfMemoryError, match="room for 64 tokens"):
+        make_batch(llama, draw_prompts(3), Generation(max_gen_toks=60), max_pages=2)
+
+
+@pytest.fixture
+def make_continuous(make_lm: Make) -> Make:
+    """Returns a function that makes an `HFLM` that uses continuous batching, although on a CPU."""
+
+    def make(*args: Any, **options: Any) -> Any:
+        lm = make_lm(*args, **options)
+        lm._execution_modes = dataclasses.replace(lm.execution_modes, decoding=Decoding())
+        return lm
+
+    return make
+
+
+TEXTS = ["Tom has", "Mira saw a bird in the garden. Mira saw a", "Tom has 3 apples and", "A"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_gen_toks": 20, "until": ["e", "\n"]},
+        {"max_gen_toks": 9, "do_sample": True, "temperature": 1.3},
+    ],
+)
+def test_a_model_answers_the_same_with_continuous_batching(
+    make_lm: Make, make_continuous: Make, settings: dict[str, Any]
+) -> None:
+    asked = [ask("generate_until", text, settings) for text in TEXTS * 2]
+    expected = make_lm().generate_until(asked)
+    for options in ({}, {"batch_size": 3}, {"batch_size": 1}):
+        lm = make_continuous(**options)
+        assert lm.generate_until(asked) == expected
+        assert lm.generate_until(asked[:3]) == expected[:3]
+
+
+def test_scores_that_are_not_numbers_are_reported(make_continuous: Make) -> None:
+    model = make_model(*ARCHITECTURES["llama"][:3])
+    lm = make_continuous(model)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[lm.tok_encode(" seven")[0]] = torch.nan
+    asked = [
+        ask("generate_until", text, {"max_gen_toks": 4}, task=task, number=number)
+        for text, task, number in [
+            ("Mira saw a bird", "good", 1),
+            ("Tom has seven apples", "broken", 42),
+            ("Tom has", "good", 2),
+        ]
+    ]
+    with pytest.raises(ModelError, match=r"task 'broken', document 42: .*not numbers"):
+        lm.generate_until(asked)
+
+
+def test_memory_that_runs_out_halves_the_batch(
+    make_lm: Make, make_continuous: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    class ShortOfMemory(ContinuousBatch):
+        def run(self) -> Iterator[Any]:
+            sizes.append(self.max_rows)
+            for number, found in enumerate(super().run()):
+                if self.max_rows > 1 and number:
+                    raise torch.OutOfMemoryError("CUDA out of memory")
+                yield found
+
+    settings = {"max_gen_toks": 6, "do_sample": True, "temperature": 1.3}
+    asked = [ask("generate_until", text, settings) for text in TEXTS]
+    expected = make_lm().generate_until(asked)
+    monkeypatch.setattr(answering, "ContinuousBatch", ShortOfMemory)
+    assert make_continuous().generate_until(asked) == expected
+    assert sizes[:1] == [4]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_equal_beginnings_share_full_pages() -> None:
+    pool = PagePool(10)
+    tokens = np.arange(3 * PAGE + 5)
+    one, unwritten = pool.share(tokens)
+    assert (len(one), unwritten) == (3, [0, 1, 2])
+    other = np.append(tokens[: 2 * PAGE + 1], tokens[: PAGE - 1])
+    two, unwritten = pool.share(other)
+    assert two[:2] == one[:2]
+    assert unwritten == [2]
+    assert pool.free == 9 - 4
+    pool.release(one)
+    assert pool.free == 9 - 3
+    pool.release(two)
+    assert pool.free == 9
+    assert pool.share(tokens)[1] == [0, 1, 2]
+
+
+def test_pages_that_run_out_are_all_given_back() -> None:
+    pool = PagePool(4)
+    with pytest.raises(OutOfPagesError):
+        pool.share(np.arange(4 * PAGE))
+    assert pool.free == 3
+
+
+def test_rows_are_grouped_such_that_most_reads_are_saved() -> None:
+    """Two halves with two more pages each save more than all rows with one common page."""
+    table = np.array([[1, 2 + n // 4, 4 + n // 4, 10 + n] for n in range(8)])
+    full = np.full(8, 3)
+    groups = find_groups(table, full, 1)
+    assert [(group.rows.tolist(), group.pages) for group in groups] == [
+        ([0, 1, 2, 3], 3),
+        ([4, 5, 6, 7], 3),
+    ]
+    (whole,) = find_groups(table, np.full(8, 1), 1)
+    assert (len(whole.rows), whole.pages) == (8, 1)
+    assert find_groups(table, np.zeros(8, dtype=np.int64), 1) == []
+    rows, count, pages, used = make_tiles(groups, 1)
+    assert (count.tolist(), pages.tolist(), len(used)) == ([4], [3], 1)
+    assert rows[0, :4].tolist() == [0, 1, 2, 3]
+
+
+def test_prompts_wait_until_rows_are_free(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    launch = ContinuousBatch._launch_steps
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
+        sizes.append(len(self._rows))
+        launch(self, *args, **kwargs)
+
+    monkeypatch.setattr(ContinuousBatch, "_launch_steps", counted)
+    monkeypatch.setattr(continuous_batching, "ADMISSION_SHARE", 4)
+    batch = make_batch(llama, draw_prompts(30), Generation(max_gen_toks=60), max_rows=4)
+    assert len(list(batch.run())) == 30
+    assert max(sizes) == 4
+    # Answers end at different times, and others follow at once: the batch is rarely empty.
+    assert np.mean(sizes[:-8]) > 3
