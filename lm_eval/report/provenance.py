@@ -19,7 +19,7 @@ Facts = list[tuple[str, str]]
 
 
 def provenance(run: ReportRun) -> dict[str, Any]:
-    """Returns the facts about a run: `facts`, `tasks` (one row each), `commands`, `contamination`."""
+    """Returns `facts` about a run, `tasks` (one row each), `commands` and `contamination`."""
     results = run.results
     return {
         "facts": list(_facts(results)),
