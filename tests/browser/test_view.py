@@ -68,12 +68,16 @@ def test_it_shows_the_progress_of_a_run_and_then_its_report(
     try:
         opened.page.click("table.runs-table a", timeout=60_000)
         opened.page.wait_for_selector(".progress .state:has-text('running')", timeout=30_000)
-        seen = set()
+        seen: set[int] = set()
         for _ in range(400):
-            if opened.page.locator("html[data-samples=ready]").count():
+            # Not by locators: the page may be reloaded between two of their steps.
+            text, is_ready = opened.page.evaluate(
+                "[document.querySelector('.progress-head .progress-count')?.textContent ?? '',"
+                " document.documentElement.dataset.samples === 'ready']"
+            )
+            if is_ready:
                 break  # it was finished, and the page has loaded its report
-            for text in opened.page.locator(".progress-head .progress-count").all_inner_texts():
-                seen.add(int(text.split()[0].replace(",", "")))
+            seen |= {int(word.replace(",", "")) for word in text.split()[:1]}
             opened.page.wait_for_timeout(100)
     finally:
         _, errors = run.communicate(timeout=120)
