@@ -169,7 +169,7 @@ def _add_choices(
     conditional = [i for i, one in enumerate(contexts) if one] or list(range(len(contexts)))
     for i in conditional:
         answer = answers[i][0] if i < len(answers) and answers[i] else None
-        score, greedy = (_list(answer) + [None, None])[:2]
+        score, greedy = [*_list(answer), None, None][:2]
         own = contexts[i] if contexts[i] != contexts[0] else None
         made.choices.append(
             (
@@ -228,7 +228,7 @@ def _add_pipeline(made: Answered, sample: Sample) -> None:
 
 
 def _any_true(value: Any) -> bool:
-    """Returns whether a flag is set: it may be one value, a count, or a list with one per answer."""
+    """Returns whether a flag is set; it is one value, a count, or a list with one per answer."""
     if isinstance(value, list):
         return any(_any_true(one) for one in value)
     return isinstance(value, (bool, int)) and bool(value)
@@ -252,7 +252,7 @@ def _number(value: Any) -> float | None:
 
 
 def _list(value: Any) -> list[Any]:
-    """Returns a list or tuple as a list; another value as the only element, None as an empty one."""
+    """Returns a list or tuple as a list, None as an empty one, another value as its element."""
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]

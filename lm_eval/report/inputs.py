@@ -91,7 +91,7 @@ class ReportRun:
             return []
 
     def score_stored_answers(self) -> None:
-        """Computes the samples of tasks without a sample log from the answer store, if there is one.
+        """Computes the samples of tasks without a sample log from the answer store.
 
         What cannot be computed is named in `notes`.
         """
@@ -189,7 +189,7 @@ def of_stored_run(stored: StoredRun) -> ReportRun:
     if file is not None:
         run = replace(of_results_file(file), stored=stored)
     else:
-        names = {task: {} for task in record.tasks}
+        names: dict[str, Any] = {task: {} for task in record.tasks}
         run = ReportRun(folder, {"results": names}, stored=stored)
     if not record.finished:
         run.notes.insert(

@@ -19,7 +19,7 @@ Facts = list[tuple[str, str]]
 
 
 def provenance(run: ReportRun) -> dict[str, Any]:
-    """Returns the facts about a run: `facts`, `tasks` (one row each), `commands`, `contamination`."""
+    """Returns `facts` about a run, `tasks` (one row each), `commands` and `contamination`."""
     results = run.results
     return {
         "facts": list(_facts(results)),
@@ -51,14 +51,14 @@ def _facts(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "Bootstrap samples": config.get("bootstrap_iters"),
         "Started": _date(results.get("date")),
         "Duration": _seconds(results.get("total_evaluation_time_seconds")),
-        "Answers": _pairs(results.get("answers")),
-        "Tokens": _pairs(results.get("usage")),
+        "Answers": _listed(results.get("answers")),
+        "Tokens": _listed(results.get("usage")),
         "Isolation of programs": results.get("isolation"),
         "lm_eval": results.get("lm_eval_version"),
         "git": results.get("git_hash"),
-        "Libraries": _pairs(results.get("libraries")),
-        "transformers": results.get("transformers_version"),
-        "Machine": _pairs(results.get("hardware")),
+        "Libraries": _listed(results.get("libraries")),
+        "transformers": "" if results.get("libraries") else results.get("transformers_version"),
+        "Machine": _listed(results.get("hardware")),
     }
     for name, value in named.items():
         if value not in (None, "", {}, []):
@@ -182,7 +182,15 @@ def _table(content: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _pairs(value: Any) -> str:
     """Returns a dictionary as `key=value,key=value`, and any other value as text."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{k}={_text(v)}" for k, v in value.items()).replace(", ", ",")
+        return ",".join(f"{k}={_text(v)}" for k, v in value.items())
+    return _text(value)
+
+
+def _listed(value: Any) -> str:
+    """Returns a dictionary for readers: `key value, key value`; any other value as text."""
+    if isinstance(value, Mapping):
+        words = (f"{str(k).replace('_', ' ')} {_text(v)}" for k, v in value.items())
+        return ", ".join(words)
     return _text(value)
 
 

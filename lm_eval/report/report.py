@@ -81,17 +81,32 @@ def write_report(
     return report
 
 
-def make_report(inputs: Inputs, selection: Selection, include_path: Sequence[str] = ()) -> Report:
+def make_report(
+    inputs: Inputs,
+    selection: Selection,
+    include_path: Sequence[str] = (),
+    score_answers: bool = True,
+) -> Report:
     """Returns the report of runs and studies.
+
+    Args:
+        inputs: the runs and studies.
+        selection: which documents it contains.
+        include_path: additional folders with tasks, to compare runs.
+        score_answers: whether stored answers may be scored: for samples of runs without logs, and
+            to compare runs. Without it, the report has only what the files of the runs contain.
 
     Raises `ConfigError` if only flips are wanted but there is a single run.
     """
     runs = inputs.runs
     if selection.rule == "flips" and len(runs) < 2:
         raise ConfigError("--samples flips needs two runs or more: documents flip between runs.")
-    for run in runs:
-        run.score_stored_answers()
-    differences, notes = paired_differences(runs, include_path)
+    differences: dict[str, Any] | None = None
+    notes: list[str] = []
+    if score_answers:
+        for run in runs:
+            run.score_stored_answers()
+        differences, notes = paired_differences(runs, include_path)
     found: list[TaskSamples] = []
     for task in dict.fromkeys(name for run in runs for name in run.tasks):
         made, more = task_samples(task, runs, selection)

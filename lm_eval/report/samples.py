@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.errors import ConfigError
+from lm_eval.redaction import SHORTEST_IN_DATA, known_redactor
 from lm_eval.report.chunks import json_text, line_chunks
 from lm_eval.report.distributions import distribution, judging_keys, status_of
 from lm_eval.report.documents import Answered, documents
@@ -107,10 +108,11 @@ def task_samples(
 
 
 def _lines(rows: Sequence[tuple[Any, Sequence[Answered | None]]]) -> Iterator[str]:
+    hidden = known_redactor(SHORTEST_IN_DATA)
     for number, both in rows:
         first = next(one for one in both if one is not None)
         shown = first.segments
-        yield json_text(
+        line = json_text(
             {
                 "i": number,
                 "d": first.doc,
@@ -121,6 +123,7 @@ def _lines(rows: Sequence[tuple[Any, Sequence[Answered | None]]]) -> Iterator[st
                 ],
             }
         )
+        yield hidden.text(line)
 
 
 def _index(
@@ -132,23 +135,23 @@ def _index(
     }
     for _, both in rows:
         for place, one in enumerate(both):
-            known = one is not None
-            columns["confidence"][place].append(_rounded(one.confidence if known else None))
-            columns["margin"][place].append(_rounded(one.margin if known else None))
-            columns["length"][place].append(one.length if known else None)
-            columns["flags"][place].append(one.flags if known else 0)
+            columns["confidence"][place].append(_rounded(None if one is None else one.confidence))
+            columns["margin"][place].append(_rounded(None if one is None else one.margin))
+            columns["length"][place].append(None if one is None else one.length)
+            columns["flags"][place].append(0 if one is None else one.flags)
     return {
         "ids": [number for number, _ in rows],
         "snippets": [_snippet(both) for _, both in rows],
         "status": {
-            key: [
-                "".join("-" if b[i] is None else status_of(b[i].values.get(key)) for _, b in rows)
-                for i in range(runs)
-            ]
+            key: ["".join(_status(both[i], key) for _, both in rows) for i in range(runs)]
             for key in keys
         },
         **columns,
     }
+
+
+def _status(one: Answered | None, key: str) -> str:
+    return "-" if one is None else status_of(one.values.get(key))
 
 
 def _is_chosen(both: Sequence[Answered | None], keys: Sequence[str], rule: str) -> bool:
@@ -180,7 +183,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _config(results: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """Returns the configuration of a task, with the number of few-shot examples that it was given."""
+    """Returns the configuration of a task, with the number of few-shot examples in prompts."""
     config = dict(_table(results.get("configs"), task))
     shots = results.get("n-shot")
     if isinstance(shots, Mapping) and shots.get(task) is not None:

@@ -99,7 +99,7 @@ class Catalog:
             }
 
     def _progress_of(self, entry: Entry) -> RunProgress:
-        """Returns the object that reads a run's progress, a new one if the run was started again."""
+        """Returns the object that reads a run's progress, a new one if the run began again."""
         version = "" if entry.stored is None else f"{entry.stored.record}"
         known = self._progress.get(entry.id)
         if known is None or known[0] != version:
@@ -112,7 +112,7 @@ class Catalog:
         entries = self.entries()
         with self._lock:
             listed = [self._listed(entry) for entry in entries]
-        summary = {
+        summary: dict[str, Any] = {
             "title": self.root.name or str(self.root),
             "version": __version__,
             "created": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -171,9 +171,11 @@ class Catalog:
             except EvalError as error:
                 failed = ReportRun(self.root / entry.place, {"results": {}})
                 runs.append(replace(failed, notes=[" ".join(str(error).split())]))
-        report = make_report(Inputs(with_labels(runs), []), Selection())
         states = [self._progress_of(entry).state for entry in entries if entry.stored]
-        report.summary["live"] = _live("progress", version, "running" in states)
+        running = "running" in states
+        inputs = Inputs(with_labels(runs), [])
+        report = make_report(inputs, Selection(), score_answers=not running)
+        report.summary["live"] = _live("progress", version, running)
         report.summary["home"] = True
         return _bytes(report)
 
@@ -229,16 +231,14 @@ def _results(folder: Path) -> list[Path]:
 
 def _folders(root: Path) -> Iterator[Path]:
     """Yields a folder and those below it that may contain runs."""
-    count = 0
-    for name, below, _ in os.walk(root):
+    for count, (name, below, _) in enumerate(os.walk(root)):
+        if count >= _MOST_FOLDERS:
+            return
         folder = Path(name)
         below[:] = sorted(one for one in below if not one.startswith(".") and one != "node_modules")
         if len(folder.relative_to(root).parts) >= _DEPTH:
             below.clear()
         yield folder
-        count += 1
-        if count >= _MOST_FOLDERS:
-            return
 
 
 def _id(place: str, run_id: str) -> str:

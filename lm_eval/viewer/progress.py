@@ -29,7 +29,7 @@ class RunProgress:
         self._store = run.answers if run.is_own else run.folder.answers
         self._stored = StoredKeys(self._store, str(run.record.state.get("model")))
         self._keys = _keys_of(run)
-        self._done = {task: 0 for task in self._keys}
+        self._done = dict.fromkeys(self._keys, 0)
 
     def read(self) -> dict[str, Any]:
         """Returns the state of the run, and the numbers of requests and answers by task."""

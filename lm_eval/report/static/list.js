@@ -33,8 +33,10 @@ function refresh(partial = false) {
   note.textContent = `${plural(listed.length, "sample")}${listed.length === total ? "" : ` of ${count(total)}`}${partial ? " so far, searching …" : ""}`;
   byId("list").scrollTop = partial ? byId("list").scrollTop : 0;
   drawRows();
-  if (!partial && listed.length && !listed.includes(selected)) select(listed[0], { quiet: true });
-  if (!partial && !listed.length) emptyDetail();
+  if (partial) return;
+  if (!listed.length) emptyDetail();
+  else if (!listed.includes(selected)) select(listed[0], { quiet: true });
+  else showDetail(selected); // marks what was searched for
 }
 
 function drawRows() {

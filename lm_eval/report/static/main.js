@@ -32,7 +32,7 @@ function startTitle() {
   facts.push(summary.created);
   byId("subtitle").textContent = facts.join("  ·  ");
   const legend = byId("legend");
-  if (runs.length > 1) legend.append(...runs.map((run, i) => el("li", {}, runMark(i), inline(run.label), run.model === run.label ? null : el("span", { class: "model" }, " ", inline(run.model)))));
+  if (runs.length > 1) legend.append(...runs.map((run, i) => el("li", {}, runMark(i), inline(run.label), run.label.includes(run.model.split("/").pop()) && !run.model.includes("/") ? null : el("span", { class: "model" }, " ", inline(run.model)))));
   else legend.remove();
   if (summary.notes.length) {
     byId("notes").append(el("details", { class: "missing", open: summary.notes.length < 4 }, el("summary", { text: "What is missing in this report" }),

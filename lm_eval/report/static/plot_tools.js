@@ -40,12 +40,12 @@ function runMark(run) {
 }
 
 /** Draws a horizontal axis with its label below, and grid lines up to `top`. */
-function xAxis(picture, x, values, { top, bottom, label, format = tickText, middle }) {
+function xAxis(picture, x, values, { top, bottom, label, format = tickText, middle, left, right }) {
   for (const value of values) {
     picture.append(svg("line", { class: "grid", x1: x(value), x2: x(value), y1: top, y2: bottom }),
       svg("text", { class: "tick", x: x(value), y: bottom + 16, "text-anchor": "middle", text: format(value) }));
   }
-  picture.append(svg("line", { class: "base", x1: x(values[0]), x2: x(values[values.length - 1]), y1: bottom, y2: bottom }));
+  picture.append(svg("line", { class: "base", x1: left ?? x(values[0]), x2: right ?? x(values[values.length - 1]), y1: bottom, y2: bottom }));
   picture.append(svg("text", { class: "label", x: middle, y: bottom + 34, "text-anchor": "middle", text: label }));
 }
 

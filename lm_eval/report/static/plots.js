@@ -13,12 +13,12 @@ function dotPlot(lines, width, { from, to, label, zero = false, values }) {
   const picture = canvas(width, bottom + 42);
   const x = scale(from, to, labels + 6, width - 14);
   const axis = ticks(from, to, narrow ? 4 : 6);
-  xAxis(picture, x, axis, { top, bottom, label, middle: (labels + width) / 2 });
+  xAxis(picture, x, axis, { top, bottom, label, middle: (labels + width) / 2, left: x(from), right: x(to) });
   if (zero) picture.append(svg("line", { class: "zero", x1: x(0), x2: x(0), y1: top, y2: bottom }));
   lines.forEach((line, i) => {
     const y = top + i * row;
-    picture.append(svg("text", { class: "row-label" + (line.strong ? " strong" : ""), x: narrow ? labels : labels - 6 - 0, y: narrow ? y + 13 : y + row / 2 + 4,
-      "text-anchor": narrow ? "start" : "end", text: narrow ? line.label : fitted(line.label, labels - 10) }));
+    picture.append(svg("text", { class: "row-label" + (line.strong ? " strong" : ""), x: narrow ? labels : labels - 6, y: narrow ? y + 13 : y + row / 2 + 4,
+      "text-anchor": narrow ? "start" : "end" }, ...rowLabel(line.label, narrow ? width - 20 : labels - 10)));
     line.marks.forEach((mark, m) => {
       if (!mark) return;
       const at = y + (narrow ? 18 : 7) + 10 * m + 5;
@@ -36,6 +36,12 @@ function dotPlot(lines, width, { from, to, label, zero = false, values }) {
     });
   });
   return picture;
+}
+
+/** A label of two parts, the second of which is paler. */
+function rowLabel(label, pixels) {
+  const shown = fitted(label, pixels), cut = shown.indexOf("  ");
+  return cut < 0 ? [shown] : [shown.slice(0, cut) + " ", svg("tspan", { class: "pale", dx: 4, text: shown.slice(cut + 2) })];
 }
 
 const metricLabel = (one) => one.filter === "none" ? one.metric : `${one.metric} ${one.filter}`;
@@ -99,7 +105,7 @@ function differenceTable(found) {
     el("td", { class: "number", text: row.wins[0] === null ? "" : `${row.wins[1]} : ${row.wins[0]}` }),
     el("td", { class: "number", text: count(row.n) })));
   return el("div", {},
-    el("p", { class: "note" }, `On the same documents, with ${percent(found.confidence)} intervals. Pale marks: undecided, the interval contains 0.`),
+    el("p", { class: "note" }, `On the same documents, with ${percent(found.confidence)} intervals. Pale marks are undecided: interval or test do not exclude 0. A positive difference is better than the first run.`),
     unequal.length ? el("p", { class: "warning" }, "The runs differ in more than the model: ", inline(unequal.slice(0, 6).join("; ")), unequal.length > 6 ? " …" : ".") : null,
     el("details", { class: "data" }, el("summary", { text: "Numbers" }),
       el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Paired differences as a table" },
@@ -281,7 +287,7 @@ addPlot({
     xAxis(picture, x, [0, 0.25, 0.5, 0.75, 1], { top, bottom, label: "share of documents or requests", format: percent, middle: (left + right) / 2 });
     lines.forEach((line, i) => {
       const y = top + i * row;
-      picture.append(svg("text", { class: "row-label", x: left, y: y + 14, text: fitted(line.label, width - 20) }));
+      picture.append(svg("text", { class: "row-label", x: left, y: y + 14 }, ...rowLabel(line.label, width - 20)));
       line.marks.forEach((mark, m) => {
         const share = Math.min(1, mark.of ? mark.n / mark.of : 0);
         const at = y + 20 + 14 * m;

@@ -41,7 +41,7 @@ function drawTable() {
     el("th", { scope: "col", text: "Metric" }),
     el("th", { scope: "col", class: "number wide-only", text: "Shots" }),
     sortHeader("Documents", "documents", "number wide-only"),
-    runs.map((run, i) => sortHeader(runs.length > 1 ? run.label : "Score", i, "number", i)),
+    runs.map((run, i) => sortHeader(runs.length > 1 ? run.label : "Score", i, "number", runs.length > 1 ? i : null)),
     el("th", { scope: "col", class: "interval wide-only" }, intervalAxis()),
   );
   const body = el("tbody");
@@ -73,7 +73,7 @@ function scoreLines(node) {
   const { row } = node;
   const lines = row.scores.length ? row.scores : [null];
   return lines.map((score, i) => el("tr", { class: (row.group ? "group" : "") + (i ? " further" : "") },
-    i ? el("td", { class: "name" }, narrowMetric(score)) : nameCell(node, narrowMetric(score)),
+    i ? el("td", { class: "name depth-" + Math.min(row.depth, 6) }, narrowMetric(score)) : nameCell(node, narrowMetric(score)),
     el("td", { class: "metric" }, score ? metricName(score) : null),
     el("td", { class: "number wide-only", text: i ? "" : row.shots ?? "" }),
     el("td", { class: "number wide-only", text: score ? count(score.values.find(Boolean)?.n ?? "") : "" }),
