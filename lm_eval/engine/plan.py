@@ -33,6 +33,11 @@ TOKENS_PER_COMPARISON = 1 << 20
 """Approximate number of tokens compared in one numpy operation. This limits memory use."""
 
 
+MIN_NODES_REUSED = 64
+"""`StepwisePlan` lets a batch compute fewer nodes than this again: that takes less time than to
+join them with the others."""
+
+
 @dataclass(frozen=True)
 class SortedSequences:
     """Token sequences sorted lexicographically, so that common prefixes are between neighbors.
@@ -213,7 +218,8 @@ class StepwisePlan:
         """Returns the next batch, packed as a prefix tree; it has at least one sequence.
 
         Unlike the batches of `plan`, it keeps all nodes of its last sequence for the next batch
-        (`kept_for_next`), which reuses the first `num_cached` of them.
+        (`kept_for_next`), which reuses the first `num_cached` of them, at least
+        `MIN_NODES_REUSED` or none.
 
         Args:
             max_tokens: the maximum number of nodes to compute. A single sequence may exceed it.
@@ -224,7 +230,8 @@ class StepwisePlan:
         self.taken = current.last
         batch = _pack(self.ordered, first, current.last)
         kept = batch.path(len(batch.tokens) - 1)
-        return replace(batch, num_cached=current.num_cached, kept_for_next=kept)
+        cached = current.num_cached if current.num_cached >= MIN_NODES_REUSED else 0
+        return replace(batch, num_cached=cached, kept_for_next=kept)
 
 
 def _next_range(

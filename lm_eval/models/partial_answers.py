@@ -11,6 +11,7 @@ import numpy as np
 from lm_eval.models.conventions import cut_at_stop
 
 Decode = Callable[[list[int]], str]
+DecodeMany = Callable[[list[list[int]]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class StopConditions:
         """Returns the tokens before the first that ends the answer, or is negative (padding)."""
         ends = (n for n, token in enumerate(tokens) if token in self.tokens or token < 0)
         return tokens[: next(ends, len(tokens))]
+
+    def occurs_in(self, text: str) -> bool:
+        """Returns whether a text contains a stop string."""
+        return any(stop in text for stop in self.stops)
 
     @property
     def tail_length(self) -> int:
@@ -106,32 +111,50 @@ class GrowingAnswer:
 
         Tokens beyond the maximum number are dropped.
         """
-        conditions, old = self._stop_conditions, len(self._written)
-        tokens = tokens[: self._max_tokens - old]
-        self._written += tokens
-        ended = not conditions.tokens.isdisjoint(tokens)
-        ended = ended or len(self._written) == self._max_tokens
-        if not ended:
-            if not conditions.stops:
-                return None
-            tail = self._decode(self._written[max(0, old - conditions.tail_length) :])
-            if not any(stop in tail for stop in conditions.stops):
-                return None
-        text = self._decode(self.tokens)
-        cut = cut_at_stop(text, conditions.stops)
+        if self.extend(tokens):
+            return self.finish(len(tokens))
+        if not self._stop_conditions.stops:
+            return None
+        tail = self._decode(self.tail(len(tokens)))
+        return self.finish(len(tokens)) if self._stop_conditions.occurs_in(tail) else None
+
+    def extend(self, tokens: list[int]) -> bool:
+        """Adds new tokens; returns whether a token or the maximum number ends the answer.
+
+        Tokens beyond the maximum number are dropped.
+        """
+        self._written += tokens[: self._max_tokens - len(self._written)]
+        return (
+            not self._stop_conditions.tokens.isdisjoint(tokens)
+            or len(self._written) == self._max_tokens
+        )
+
+    def tail(self, new: int) -> list[int]:
+        """Returns the last tokens, in which a stop string may be completed by the `new` last."""
+        return self._written[-(new + self._stop_conditions.tail_length) :]
+
+    def finish(self, new: int) -> str | None:
+        """Returns the text, cut at the first stop string, if the answer is ended; else None.
+
+        The text without its `new` last tokens must not contain a stop string.
+        """
+        tokens = self.tokens
+        text = self._decode(tokens)
+        cut = cut_at_stop(text, self._stop_conditions.stops)
         if len(cut) < len(text):
-            self._drop_after_stop(old)
-        return cut if ended or len(cut) < len(text) else None
+            self._drop_after_stop(max(0, len(self._written) - new))
+        elif len(tokens) == len(self._written) < self._max_tokens:
+            return None
+        return cut
 
     def _drop_after_stop(self, old: int) -> None:
         """Drops the tokens after the one that completes a stop string.
 
         The text of the first `old` tokens contains none.
         """
-        tokens, stops = self.tokens, self._stop_conditions.stops
+        tokens = self.tokens
         for count in range(old + 1, len(tokens)):
-            text = self._decode(tokens[:count])
-            if any(stop in text for stop in stops):
+            if self._stop_conditions.occurs_in(self._decode(tokens[:count])):
                 self._written = tokens[:count]
                 return
 

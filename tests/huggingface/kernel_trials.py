@@ -11,8 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from lm_eval.models.huggingface import pages
 from lm_eval.models.huggingface.attention import AttentionSettings
-from lm_eval.models.huggingface.kernels import attention, layers, reduction
+from lm_eval.models.huggingface.kernels import (
+    attention,
+    layers,
+    page_writing,
+    paged_attention,
+    reduction,
+)
+from lm_eval.models.huggingface.paged_cache import attend_pages_by_torch
 from lm_eval.models.huggingface.torch_reduction import reduce_by_torch
 from tests.huggingface.slow_kernels import apply_rotary, attend, gated_activation, rms_norm
 
@@ -89,6 +97,54 @@ def try_reduction(kind: torch.dtype) -> None:
     assert torch.equal(best, expected_best)
 
 
+def try_pages(kind: torch.dtype) -> None:
+    """Compares attention over pages with torch, for rows that share pages and rows that do not."""
+    rng = np.random.default_rng(0)
+    for rows, heads, key_heads, width, window in (
+        (20, 4, 2, 16, None), (5, 3, 1, 24, 70), (70, 4, 2, 16, None)
+    ):  # fmt: skip
+        free = iter(range(1, 4 * rows + 8))
+        common = [next(free) for _ in range(2)]
+        table = np.array(
+            [(common if n % 3 else []) + [next(free) for _ in range(2 if n % 3 else 4)]
+             for n in range(rows)]
+        )  # fmt: skip
+        full = np.array([2 if n % 3 else 0 for n in range(rows)])
+        position = rng.integers(2 * pages.PAGE, 4 * pages.PAGE, rows)
+        groups = pages.find_groups(table, full, 1)
+        assert [group.pages for group in groups] == [2]
+        *tiles, _ = pages.make_tiles(groups, pages.max_tiles(rows))
+        arrays = [table, position, full, *tiles]
+        sent = pages.PagedRows(*(torch.from_numpy(x.astype(np.int32)).to(DEVICE) for x in arrays))
+        q, k, v = (draw(rows, n, width, kind=kind) for n in (heads, key_heads, key_heads))
+        stored = draw(2, 4 * rows + 8, key_heads, pages.PAGE, width, kind=kind)
+        for settings in (
+            AttentionSettings(0.3, window),
+            AttentionSettings(None, window, softcap=3.0, sinks=draw(heads)),
+        ):
+            by_kernel, by_torch = stored.clone(), stored.double()
+            found = paged_attention.attend_pages(q, k, v, *by_kernel, sent, settings)
+            exact = [x.double() for x in (q, k, v)]
+            sinks = None if settings.sinks is None else settings.sinks.double()
+            expected = attend_pages_by_torch(
+                *exact, *by_torch, sent, settings._replace(sinks=sinks)
+            )
+            check(found, expected.to(kind), f"pages {kind} {rows} {settings}", 64)
+            assert torch.equal(by_kernel.double(), by_torch)
+
+
+def try_writing(kind: torch.dtype) -> None:
+    k, v = (draw(1, 9, 3, 20, kind=kind).transpose(1, 2) for _ in range(2))
+    node, page, offset = (
+        torch.tensor(x, device=DEVICE) for x in ([8, 0, 3], [2, 1, 1], [5, 0, 31])
+    )
+    found, expected = torch.zeros(2, 2, 4, 3, pages.PAGE, 20, device=DEVICE, dtype=kind)
+    page_writing.write_pages(k, v, *found, node, page, offset)
+    for new, stored in zip((k, v), expected, strict=True):
+        stored[page, :, offset] = new[0].transpose(0, 1)[node]
+    assert torch.equal(found, expected)
+
+
 def main() -> None:
     if DEVICE == "cpu":
         on_cpu: Any = lambda device: nullcontext()  # noqa: E731
@@ -98,6 +154,8 @@ def main() -> None:
         try_layers(kind)
         try_attention(kind)
         try_reduction(kind)
+        try_pages(kind)
+        try_writing(kind)
     print("all kernels agree with torch on", DEVICE)
 
 

@@ -61,6 +61,29 @@ def fused_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
     return {} if kernels is None else kernels.fuse(model)
 
 
+def merged_projections(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
+    """Returns forward functions that project to queries, keys and values in one matrix product.
+
+    They hold a copy of the weights. The result is empty without `kernels`, and on a CPU.
+    """
+    return {} if kernels is None else kernels.merge_projections(model)
+
+
+def write_pages(
+    k: Tensor, v: Tensor, keys: Tensor, values: Tensor, node: Tensor, page: Tensor, offset: Tensor
+) -> None:
+    """Writes keys and values (1, K, N, E) of some nodes to pages (pages, K, PAGE, E).
+
+    `node` are the nodes, `page` and `offset` where each is written to. Uses the Triton kernel if it
+    supports these tensors, and torch otherwise.
+    """
+    if can_compile() and kernels.supports_writing(k, v):
+        kernels.write_pages(k, v, keys, values, node, page, offset)
+        return
+    for new, pages in ((k, keys), (v, values)):
+        pages[page, :, offset] = new[0].transpose(0, 1).index_select(0, node)
+
+
 def reduce_rows(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the log-sum-exp of each row of `logits` (R, V), and the index of its maximum.
 

@@ -41,7 +41,7 @@ from lm_eval.models.huggingface.lookup_decoding import generate_with_lookup
 from lm_eval.models.huggingface.memory import TokenBudget
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
-from lm_eval.models.partial_answers import StopConditions
+from lm_eval.models.partial_answers import DecodeMany, StopConditions
 
 #: Settings that the built-in loop supports; with any other, transformers generates.
 SUPPORTED_SETTINGS = {*MAX_LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
@@ -93,6 +93,8 @@ class TextModel:
     """Returns a mapping from each context to its tokens, at least one."""
     decode: Callable[..., str]
     """Returns the text of some tokens; accepts `skip_special_tokens`."""
+    decode_many: DecodeMany
+    """Returns the texts of several rows of tokens, to search them for stop strings."""
     causal: bool
     max_length: int
     max_gen_toks: int
@@ -380,6 +382,7 @@ class Generator:
             attention_kernels=builtin.attention_kernels,
             decoding=builtin.decoding,
             usage=self.usage,
+            decode_many=self.model.decode_many,
         )
         return self._without_thinking(batch.run(), stop_conditions)
 

@@ -43,7 +43,12 @@ from lm_eval.models.huggingface.request_errors import NaNScoresError
 from lm_eval.models.huggingface.scoring import ROUNDED_SIZE_DEVICES, round_up
 from lm_eval.models.huggingface.token_choice import choose_tokens
 from lm_eval.models.huggingface.tree import TreeLayout
-from lm_eval.models.partial_answers import Decode, GrowingAnswer, StopConditions
+from lm_eval.models.partial_answers import (
+    Decode,
+    DecodeMany,
+    GrowingAnswer,
+    StopConditions,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -146,6 +151,7 @@ class ContinuousBatch:
         attention_kernels: AttentionKernels,
         decoding: Decoding,
         usage: Usage,
+        decode_many: DecodeMany | None = None,
         max_pages: int | None = None,
         min_pages_saved: int = MIN_PAGES_SAVED,
     ) -> None:
@@ -164,12 +170,15 @@ class ContinuousBatch:
             attention_kernels: the attention kernels that may be used for prompts.
             decoding: what is used of cascade attention and CUDA graphs.
             usage: counts the tokens.
+            decode_many: returns the texts of several rows of tokens, to search them for stop
+                strings; None for `decode`, row by row.
             max_pages: the maximum number of pages of the key-value cache; None for what memory
                 allows.
             min_pages_saved: rows read common pages together if it saves so many page reads.
         """
         self.network = network
         self.decode = decode
+        self.decode_many = decode_many or (lambda rows: [decode(row) for row in rows])
         self.prompts = prompts
         self.settings = settings
         self.stop_conditions = stop_conditions
@@ -474,11 +483,23 @@ class ContinuousBatch:
             for row, has_nan in zip(launched.rows, (found == NAN_TOKEN).any(axis=1), strict=True):
                 if has_nan and not row.ended:
                     raise NaNScoresError(row.requests[0])
+        new = found.shape[1]
+        searched: list[Row] = []
+        ended: list[Row] = []
         for row, tokens in zip(launched.rows, found.tolist(), strict=True):
             if row.ended:
                 continue
-            self.usage.count_generated(len(tokens))
-            text = row.answer.add(tokens)
+            self.usage.count_generated(new)
+            (ended if row.answer.extend(tokens) else searched).append(row)
+        if self.stop_conditions.stops and searched:
+            tails = self.decode_many([row.answer.tail(new) for row in searched])
+            ended += [
+                row
+                for row, tail in zip(searched, tails, strict=True)
+                if self.stop_conditions.occurs_in(tail)
+            ]
+        for row in ended:
+            text = row.answer.finish(new)
             if text is None:
                 continue
             row.ended = True

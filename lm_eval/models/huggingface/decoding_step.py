@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lm_eval.engine.plan import Ints
 from lm_eval.models.conventions import Generation
+from lm_eval.models.huggingface.accelerated import merged_projections
 from lm_eval.models.huggingface.attention import use_layout
 from lm_eval.models.huggingface.memory import is_out_of_memory
 from lm_eval.models.huggingface.network import Network
@@ -44,6 +45,14 @@ def batch_sizes(most: int) -> list[int]:
     """Returns the batch sizes for which steps are captured, in ascending order, up to `most`."""
     sizes = {most, *(scale << n for n in range(most.bit_length()) for scale in (1, 3))}
     return sorted(size for size in sizes if size <= most)
+
+
+def _aligned(count: int) -> int:
+    """Returns how many integers a buffer takes up, so that the next one begins at 16 bytes.
+
+    Kernels are compiled anew for pointers that are aligned differently.
+    """
+    return -(-count // 4) * 4
 
 
 class DecodingStep:
@@ -77,7 +86,7 @@ class DecodingStep:
             steps: the maximum number of steps between two reads of the tokens.
             graphs: whether steps are captured as CUDA graphs and replayed.
         """
-        self.network = network
+        self.network = network.with_more_forwards(merged_projections(network.trunk))
         self.cache = cache
         self.settings = settings
         self.device = device
@@ -93,7 +102,7 @@ class DecodingStep:
             "tile_count": (tiles,),
             "tile_pages": (tiles,),
         }
-        total = sum(int(np.prod(shape)) for shape in self._shapes.values())
+        total = sum(_aligned(int(np.prod(shape))) for shape in self._shapes.values())
         self._state = torch.zeros(total, dtype=torch.int32, device=device)
         self._buffers = self._split(self._state)
         self.token = torch.zeros(max_rows, dtype=torch.int64, device=device)
@@ -116,7 +125,7 @@ class DecodingStep:
         for name, shape in self._shapes.items():
             count = int(np.prod(shape))
             views[name] = flat[at : at + count].reshape(shape)
-            at += count
+            at += _aligned(count)
         return views
 
     def place_rows(

@@ -504,6 +504,7 @@ class HFLM(LoopSupport):
         model = TextModel(
             encode=self._encode_contexts,
             decode=self.tok_decode,
+            decode_many=self._decode_rows,
             causal=self.backend == "causal",
             max_length=self.max_length,
             max_gen_toks=self.max_gen_toks,
@@ -543,6 +544,17 @@ class HFLM(LoopSupport):
         else:
             codes = self.text_encoder.encode_all(texts)
         return {text: tokens or [self.prefix_token_id] for text, tokens in codes.items()}
+
+    def _decode_rows(self, rows: list[list[int]]) -> list[str]:
+        """Returns the texts of several rows of tokens, without special tokens.
+
+        Fast tokenizers decode all rows at once, without what transformers does to a text
+        afterwards.
+        """
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None or self._replaces("tok_decode"):
+            return [self.tok_decode(row) for row in rows]
+        return list(backend.decode_batch(rows, skip_special_tokens=True))
 
     def _builtin_loop(self) -> BuiltinLoop | None:
         """Returns the built-in generation loop, or None if transformers must generate.

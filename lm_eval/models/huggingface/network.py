@@ -68,6 +68,10 @@ class Network:
         other.replaced = ReplacedForwards(forwards)
         return other
 
+    def with_more_forwards(self, forwards: Mapping[nn.Module, Forward]) -> Network:
+        """Returns a network that has these replacements, too, besides those of this one."""
+        return self.with_forwards({**self.replaced.forwards, **forwards}) if forwards else self
+
     def hidden(self, tokens: Tensor, position: Tensor | None = None) -> Tensor:
         """Returns the trunk's last hidden states (B, T, D) of tokens (B, T).
 

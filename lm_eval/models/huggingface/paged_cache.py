@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch, Ints
-from lm_eval.models.huggingface.accelerated import paged_attention
+from lm_eval.models.huggingface.accelerated import paged_attention, write_pages
 from lm_eval.models.huggingface.attention import AttentionSettings, masked_attention
 from lm_eval.models.huggingface.packing import copy_to_device
 from lm_eval.models.huggingface.pages import PAGE, PagedRows
@@ -32,14 +32,15 @@ class PagedCache:
         self.rows: PagedRows | None = None
         """The rows of the decoding step that is running."""
 
-    def write(self, layer: nn.Module, page: Tensor, offset: Tensor, k: Tensor, v: Tensor) -> None:
-        """Stores keys and values (tokens, K, E) of one layer at the given places of pages."""
+    def write(
+        self, layer: nn.Module, k: Tensor, v: Tensor, node: Tensor, page: Tensor, offset: Tensor
+    ) -> None:
+        """Stores keys and values (1, K, N, E) of the given nodes at the given places of pages."""
         if layer not in self.cache:
-            shapes = [(self.pages, x.shape[1], PAGE, x.shape[2]) for x in (k, v)]
+            shapes = [(self.pages, x.shape[1], PAGE, x.shape[3]) for x in (k, v)]
             # Not zeroed: keys and values that were not written are never read.
             self.cache[layer] = k.new_empty(shapes[0]), v.new_empty(shapes[1])
-        keys, values = self.cache[layer]
-        keys[page, :, offset], values[page, :, offset] = k, v
+        write_pages(k, v, *self.cache[layer], node, page, offset)
 
     def attend(
         self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
@@ -125,5 +126,4 @@ class PromptPages(TreeLayout):
         if k.device not in self._sent:
             self._sent[k.device] = copy_to_device(self._places, k.device)
         node, page, offset = self._sent[k.device]
-        keys, values = (x[0].transpose(0, 1).index_select(0, node) for x in (k, v))
-        self._cache.write(layer, page, offset, keys, values)
+        self._cache.write(layer, k, v, node, page, offset)

@@ -13,7 +13,9 @@ from __future__ import annotations
 from lm_eval.models.huggingface.kernels.attention import TreeAttention
 from lm_eval.models.huggingface.kernels.compiler import can_compile
 from lm_eval.models.huggingface.kernels.fusion import fuse
+from lm_eval.models.huggingface.kernels.page_writing import supports_writing, write_pages
 from lm_eval.models.huggingface.kernels.paged_attention import attend_pages, supports_pages
+from lm_eval.models.huggingface.kernels.projections import merge_projections
 from lm_eval.models.huggingface.kernels.reduction import can_reduce, reduce_by_triton
 
 __all__ = [
@@ -22,6 +24,9 @@ __all__ = [
     "can_compile",
     "can_reduce",
     "fuse",
+    "merge_projections",
     "reduce_by_triton",
     "supports_pages",
+    "supports_writing",
+    "write_pages",
 ]
