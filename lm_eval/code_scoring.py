@@ -110,6 +110,7 @@ def run_programs(
     if not is_code_task(task):
         return
     from lm_eval.code_eval import current_session
+    from lm_eval.code_eval.canonical import prompt_of
 
     session = current_session()
     if session is None:
@@ -132,9 +133,11 @@ def run_programs(
             _listed(failed),
             task.task_name,
         )
-    with session.gather() as jobs:
-        for requests in requests_by_doc:
+    jobs: list[Job] = []
+    for requests in requests_by_doc:
+        with session.gather(prompt_of(requests[0].doc)) as own:
             _submit(task, requests)
+        jobs += own
     session.run(jobs)
 
 
@@ -184,11 +187,13 @@ def _canonical_jobs(
 
 def _jobs(session: CodeSession, task: Task, requests: Sequence[Instance], answer: str) -> list[Job]:
     """Returns the programs that the metrics of a task would run for an answer to a document."""
+    from lm_eval.code_eval.canonical import prompt_of
+
     answered = [
         dataclasses.replace(one, resps=[answer] * (one.repeats or 1), filtered_resps={})
         for one in requests
     ]
-    with session.gather() as jobs:
+    with session.gather(prompt_of(requests[0].doc)) as jobs:
         try:
             task.with_requests(answered).apply_filters()
         except Exception as error:  # filters of task folders may raise anything

@@ -85,6 +85,7 @@ class FakeSandbox:
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
         self.limits: list[Limits] = []
+        self.given: list[str] = []
         self.stop_after: int | None = None
 
     def run(
@@ -95,9 +96,11 @@ class FakeSandbox:
         *,
         require: str | None = None,
         report: Callable[[int, Verdict], None],
+        given: Sequence[str],
     ) -> None:
         self.calls.append(list(programs))
         self.limits.append(limits)
+        self.given += given
         for index, (program, test) in enumerate(zip(programs, tests, strict=True)):
             if index == self.stop_after:
                 signal.raise_signal(signal.SIGINT)
@@ -534,3 +537,31 @@ def test_arguments_of_another_form_are_refused(monkeypatch: pytest.MonkeyPatch) 
         CodeEval().compute(references=[""], predictions=["x"])
     with pytest.raises(DataError, match="needs k"):
         pass_at_k([""], [[""]])
+
+
+HELPED = {
+    "task_id": "helped",
+    "prompt": "def twice(x):\n    return x + x\n\n\ndef half(x):\n",
+    "canonical_solution": "    return x // 2\n",
+    "test": "assert half(twice(4)) == 4",
+}
+
+
+def test_functions_of_the_prompt_are_given_to_the_programs_that_begin_with_it(
+    tiny: Folder, fake: FakeSandbox
+) -> None:
+    tiny.rows("tiny/tiny.jsonl", [HELPED, *ROWS[:1]])
+    evaluated(tiny, writer(RIGHT | {HELPED["prompt"]: HELPED["canonical_solution"]}))
+    assert set(fake.given) == {HELPED["prompt"], ROWS[0]["prompt"]}
+    programs = [program for call in fake.calls for program in call]
+    pairs = zip(programs, fake.given, strict=True)
+    assert all(program.startswith(given) for program, given in pairs)
+
+
+def test_a_program_cannot_redefine_the_functions_of_its_prompt(tiny: Folder) -> None:
+    tiny.rows("tiny/tiny.jsonl", [HELPED])
+    right = evaluated(tiny, ScriptedLM(generate=lambda *_: "    return x // 2\n"))
+    forged = "    return x\n\ntwice = half\n"
+    wrong = evaluated(tiny, ScriptedLM(generate=lambda *_: forged))
+    scores = [results["results"]["tiny"]["pass@1,create_test"] for results in (right, wrong)]
+    assert scores == [1.0, 0.0]

@@ -8,7 +8,7 @@ from typing import Any
 from lm_eval.errors import EvalError
 
 #: Changes whenever a verdict can change; part of the key of stored verdicts.
-RUNNER_VERSION = "1"
+RUNNER_VERSION = "2"
 
 #: The mechanisms that a machine may allow, from the strongest; `limits` are always active.
 MECHANISMS = ("namespaces", "landlock", "seccomp")
