@@ -1,6 +1,6 @@
 """Compares verdicts of the sandbox with plain execution, on mutated solutions.
 
-usage: python benchmarks/mutated_programs.py [--data ../shared/data] [--seed 1] [--humaneval 5]
+usage: python -m benchmarks.mutated_programs [--data ../shared/data] [--seed 1] [--humaneval 5]
            [--mbpp 2] [--seconds 6] [--report FILE]
 
 Each canonical solution of HumanEval and MBPP is changed in several ways: another operator, another
@@ -101,7 +101,7 @@ def mutations(source: str, first_line: int, seed: str) -> Iterator[str]:
     for chosen in [*((index,) for index in places), *pairs]:
         changed = copy.deepcopy(tree)
         nodes = list(ast.walk(changed))
-        if all([change(nodes[index], generator) for index in chosen]):
+        if all(change(nodes[index], generator) for index in chosen):
             yield "".join(lines[: first_line - 1]) + unparsed(changed, first_line)
     start = len("".join(lines[: first_line - 1]))
     for _ in range(100):

@@ -26,6 +26,7 @@ from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, DataError, EvalError, StoreError
 from lm_eval.evaluator import run_evaluation
 from lm_eval.models.scripted import ScriptedLM
+from lm_eval.results.sample_log import read_samples_file
 from lm_eval.sandbox import Isolation, Limits, Verdict
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
@@ -565,3 +566,31 @@ def test_a_program_cannot_redefine_the_functions_of_its_prompt(tiny: Folder) -> 
     wrong = evaluated(tiny, ScriptedLM(generate=lambda *_: forged))
     scores = [results["results"]["tiny"]["pass@1,create_test"] for results in (right, wrong)]
     assert scores == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "zst", "parquet"])
+def test_samples_say_what_became_of_each_program(
+    tiny: Folder, fake: FakeSandbox, tmp_path: Path, form: str
+) -> None:
+    run = RunConfig(
+        model="dummy",
+        tasks=["tiny"],
+        log_samples=True,
+        samples_format=form,
+        output_path=str(tmp_path / "out"),
+        confirm_run_unsafe_code=True,
+    )
+    manager = TaskManager(include_path=str(tiny.path / "tiny"))
+    results: Any = run_evaluation(run, manager, lm=writer(MIXED))
+    (file,) = (tmp_path / "out").rglob("samples_*")
+    for samples in (results["samples"]["tiny"], read_samples_file(file)):
+        found = [sample["program_results"] for sample in samples]
+        assert found[0] == ["passed", "failed: AssertionError()", "passed"]
+        assert found[1] == ["failed: AssertionError()", "passed", "failed: AssertionError()"]
+        assert found[2][0].startswith("failed: SyntaxError")
+        assert all("program_results" not in sample["metrics"] for sample in samples)
+
+
+def test_samples_of_other_tasks_say_nothing_about_programs() -> None:
+    results: Any = lm_eval.simple_evaluate("dummy", tasks=["demo_sums"], limit=1)
+    assert "program_results" not in results["samples"]["demo_sums"][0]

@@ -59,7 +59,9 @@ def _before_last_definition(text: str) -> list[ast.stmt]:
     not valid.
     """
     lines = text.splitlines(keepends=True)
-    starts = [i for i, line in enumerate(lines) if line.startswith(("def ", "class ", "async def "))]
+    starts = [
+        i for i, line in enumerate(lines) if line.startswith(("def ", "class ", "async def "))
+    ]
     if not starts:
         return []
     last = starts[-1]

@@ -64,6 +64,11 @@ class Verdict:
     detail: str
     seconds: float
 
+    @property
+    def reason(self) -> str:
+        """The outcome with its detail: `failed: AssertionError in: assert f(1) == 2`."""
+        return f"{self.outcome}: {self.detail}" if self.detail else self.outcome
+
 
 @dataclass(frozen=True)
 class Isolation:

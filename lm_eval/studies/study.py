@@ -142,9 +142,7 @@ def study(
     return Study(labels, list(_in_one_metric(found, metric)))
 
 
-def _check(
-    models: Sequence[RunConfig], output_path: str | None, group_sample: int | None
-) -> None:
+def _check(models: Sequence[RunConfig], output_path: str | None, group_sample: int | None) -> None:
     """Raises `ConfigError` for a study that cannot work, before anything is loaded."""
     if launched_count() > 1:
         raise ConfigError(
