@@ -133,8 +133,35 @@ def test_changed_data_is_named(tasks: Folder, tmp_path: Path) -> None:
     shutil.copytree(tasks.path, other.path)
     other.rows("numbers.jsonl", [{"number": i + 1, "passage": 0} for i in range(10)])
     runs = run(tasks, "a", (0,), "numbers"), run(other, "b", (1,), "numbers")
-    with pytest.raises(DataError, match="the data: its rows differ"):
+    with pytest.raises(DataError, match="the data: rows of 'test' differ"):
         lm_eval.compare(*runs)
+
+
+SHOTS = "number of few-shot examples: 0 and 2"
+
+
+def with_examples(tasks: Folder) -> None:
+    """Gives the task `numbers` a split of its own for few-shot examples."""
+    tasks.rows("shots.jsonl", [{"number": i, "passage": 0} for i in range(20, 24)])
+    text = CHOICE.replace("{test: numbers.jsonl}", "{test: numbers.jsonl, train: shots.jsonl}")
+    tasks.write("numbers.yaml", text.replace("fewshot_split: test", "fewshot_split: train"))
+
+
+def test_runs_with_other_numbers_of_examples_differ_in_these_alone(tasks: Folder) -> None:
+    with_examples(tasks)
+    runs = run(tasks, "a", (0,), "numbers"), run(tasks, "b", (1,), "numbers", "-f", "2")
+    (row,) = lm_eval.compare(*runs, force=True).rows
+    assert row.unequal == [SHOTS]
+
+
+def test_changed_data_is_named_beside_the_number_of_examples(tasks: Folder, tmp_path: Path) -> None:
+    with_examples(tasks)
+    other = Folder(tmp_path / "other")
+    shutil.copytree(tasks.path, other.path)
+    other.rows("numbers.jsonl", [{"number": i + 1, "passage": 0} for i in range(10)])
+    runs = run(tasks, "a", (0,), "numbers"), run(other, "b", (1,), "numbers", "-f", "2")
+    (row,) = lm_eval.compare(*runs, force=True).rows
+    assert row.unequal == [SHOTS, "the data: rows of 'test' differ"]
 
 
 def test_a_metric_that_changed_after_both_runs_is_no_difference(tasks: Folder) -> None:
