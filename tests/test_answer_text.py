@@ -52,7 +52,8 @@ def test_choices_with_one_continuation_are_shown_by_their_contexts() -> None:
 def test_many_choices_are_counted() -> None:
     requests = asked("loglikelihood", *((("Q:", f" {n}"), (-1.0 - n, False)) for n in range(9)))
     shown = answer_text(requests, "none", "acc")
-    assert shown.startswith("' 0' (") and shown.endswith("' 4' (-5), 4 more")
+    assert shown.startswith("' 0' (")
+    assert shown.endswith("' 4' (-5), 4 more")
 
 
 def test_a_single_text_is_shown_with_its_log_likelihood() -> None:

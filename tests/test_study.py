@@ -17,6 +17,7 @@ from lm_eval.errors import ConfigError, EvalError
 from lm_eval.stats.ranks import kendall_tau, ranks
 from lm_eval.stats.variance_split import split_variance
 from lm_eval.studies.analysis import cell, distributions, ranking, varied_factors
+from lm_eval.studies.documents import draw_documents
 from lm_eval.studies.grid import Grid, Setting
 from lm_eval.studies.report import as_json, as_text
 from lm_eval.studies.study import Score, Study, study
@@ -275,3 +276,50 @@ def test_formats_and_prompts_are_not_combined() -> None:
         main(["study", "--model", "demo", "--tasks", "demo_choice", "--seeds", "5..1"])
     with pytest.raises(EvalError, match="at least one"):
         study([], Grid())
+
+
+def test_a_group_sample_is_divided_among_the_tasks_of_the_group(folder: Folder) -> None:
+    sizes = {"small": 3, "middle": 20, "large": 40}
+    for name, size in sizes.items():
+        folder.rows(f"{name}.jsonl", [{"n": n} for n in range(size)])
+        text = task_file(folder, name).replace("questions.jsonl", f"{name}.jsonl")
+        folder.write(f"{name}.yaml", text)
+    folder.write(
+        "all.yaml",
+        "group: all_sizes\ntask: [small, middle, large]\n"
+        "aggregate_metric_list: [{metric: acc, weight_by_size: true}]\n",
+    )
+    folder.rows("questions.jsonl", [{"n": n} for n in range(20)])
+    folder.write("quiz.yaml", task_file(folder, "quiz"))
+    run = settings_of(folder, "a", 10, tasks=["all_sizes", "quiz"])
+    manager = TaskManager(include_path=str(folder.path))
+    drawn = draw_documents(run, manager, 14)
+    # 2 documents at least; the others share 12 as 20 to 40. Quiz is in no group.
+    assert {name: len(numbers) for name, numbers in drawn.items()} == {
+        "small": 2,
+        "middle": 4,
+        "large": 8,
+        "quiz": 14,
+    }
+    assert drawn == draw_documents(run, manager, 14)
+    everything = draw_documents(run, manager, 1000)
+    assert {name: len(numbers) for name, numbers in everything.items()} == sizes | {"quiz": 20}
+    done = study([run], Grid(num_fewshot=[0, 1]), group_sample=14)
+    assert {score.task for score in done.scores} == {"all_sizes", "quiz"}
+    assert all(score.stderr is not None for score in done.scores)
+
+
+@pytest.mark.parametrize(
+    ("more", "count", "said"),
+    [
+        ({}, 0, "--group_sample must be 1 or more, not 0"),
+        ({"limit": 5}, 10, "give --group_sample or --limit, not both"),
+        ({"sample": 5}, 10, "give --group_sample or --sample, not both"),
+    ],
+)
+def test_group_samples_that_cannot_be_drawn_are_refused(
+    questions: Folder, more: dict[str, Any], count: int, said: str
+) -> None:
+    run = settings_of(questions, "a", 10, **more)
+    with pytest.raises(ConfigError, match=said):
+        study([run], Grid(num_fewshot=[0, 1]), group_sample=count)

@@ -74,7 +74,7 @@ def _different_parts(requests: Sequence[Instance]) -> list[str]:
     if len(set(continuations)) > 1:
         return continuations
     contexts = [str(request.args[0]) for request in requests]
-    common = len(os.path.commonprefix(contexts))
+    common = len(os.path.commonprefix(contexts))  # noqa: RUF071 (these are no paths)
     return [context[common:] for context in contexts]
 
 

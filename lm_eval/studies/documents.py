@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from lm_eval.api.group import Group
 from lm_eval.api.task import Task
@@ -10,6 +10,9 @@ from lm_eval.config.run import RunConfig
 from lm_eval.data import mirror_at
 from lm_eval.data.draw import draw
 from lm_eval.tasks.manager import TaskManager
+
+#: The fewest documents of a task, if its group is sampled.
+_LEAST = 2
 
 
 def draw_documents(
@@ -64,16 +67,25 @@ def _with_scores(groups: Iterable[Group]) -> Iterator[Group]:
 
 
 def _shares(counts: Mapping[str, int], wanted: int) -> dict[str, int]:
-    """Divides `wanted` documents among tasks in proportion to their sizes, at least one for each.
+    """Divides `wanted` documents among tasks in proportion to their sizes, at least two for each.
 
-    Rounding favors the tasks that lose most by it, in the order of `counts` where they are equal.
+    With a single document of a task, the standard error of the group would not be known. So the
+    tasks that are due less than two get two, and the others share the rest. Rounding favors the
+    tasks that lose most by it, in the order of `counts` where they are equal.
     """
-    available = sum(counts.values())
-    if wanted >= available:
-        return dict(counts)
-    exact = [count * wanted / available for count in counts.values()]
-    shares = [max(1, int(share)) for share in exact]
-    by_loss: Sequence[int] = sorted(range(len(exact)), key=lambda i: int(exact[i]) - exact[i])
-    for i in by_loss[: max(0, wanted - sum(shares))]:
-        shares[i] += 1
-    return dict(zip(counts, shares, strict=True))
+    least = {name: min(_LEAST, count) for name, count in counts.items()}
+    larger = dict(counts)
+    while True:
+        left = wanted - sum(least[name] for name in counts if name not in larger)
+        total = max(1, sum(larger.values()))
+        exact = {name: min(count, count * left / total) for name, count in larger.items()}
+        small = [name for name, share in exact.items() if share < least[name]]
+        if not small:
+            break
+        for name in small:
+            del larger[name]
+    shares = {name: int(exact.get(name, least[name])) for name in counts}
+    by_loss = sorted(exact, key=lambda name: int(exact[name]) - exact[name])
+    for name in by_loss[: max(0, wanted - sum(shares.values()))]:
+        shares[name] = min(counts[name], shares[name] + 1)
+    return shares

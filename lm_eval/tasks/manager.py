@@ -119,11 +119,12 @@ class TaskManager:
     def search(self, text: str, *kinds: Kind) -> list[Entry]:
         """Returns the entries of the given kinds whose name contains `text`, sorted by name.
 
-        `prefix:text` searches only the plug-in or pack called `prefix`. The list is empty if
-        nothing is found, or if no `kinds` are given.
+        `prefix:text` searches only the plug-in or pack called `prefix`, and so does `prefix` alone,
+        unless it is part of a name. The list is empty if nothing is found, or if no `kinds` are
+        given.
         """
         pack, mark, inside = text.partition(packs.PACK_SEPARATOR)
-        if mark and pack in self._prefixed:
+        if pack in self._prefixed and (mark or not any(text in name for name in self._index)):
             found = _of_kind(self._prefixed[pack], *kinds)
             return [entry for entry in found if inside in entry.name]
         return [entry for entry in _of_kind(self._index, *kinds) if text in entry.name]
