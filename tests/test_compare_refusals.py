@@ -331,7 +331,13 @@ def test_an_unfinished_run_is_compared_in_its_finished_tasks(
     assert "lm-eval resume" in printed.err
     assert "|numbers|" in printed.out
     assert "|words" not in printed.out
-    assert "lm-eval resume" in error_of(capsys, first, second, "--tasks", "words")
+    error = error_of(capsys, first, second, "--tasks", "words")
+    assert "lm-eval resume" in error
+    assert "--force compares the documents that have answers" in error
+    assert compared(first, second, "--force") == 0  # words has no answer at all
+    printed = capsys.readouterr()
+    assert "a task is left out" in printed.err
+    assert "|words" not in printed.out
 
 
 @pytest.mark.parametrize("field", ["doc", "arguments", "resps", "doc_id"])

@@ -14,6 +14,7 @@ import lm_eval
 from lm_eval.cli import main
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, EvalError
+from lm_eval.prompts.formats import SET_BY_FORMATS, apply_format
 from lm_eval.stats.ranks import kendall_tau, ranks
 from lm_eval.stats.variance_split import split_variance
 from lm_eval.studies.analysis import cell, distributions, ranking, varied_factors
@@ -208,6 +209,55 @@ def test_prompts_from_a_file_replace_keys_of_the_task(questions: Folder) -> None
     assert {"quiz 0 ?", "quiz 50 ?", "quiz 69 ?"} <= asked
 
 
+def test_every_prompt_is_asked_in_every_format(questions: Folder, tmp_path: Path) -> None:
+    prompts = {"plain": {}, "polite": {"doc_to_text": "Please: quiz {{n}} ?", "description": "Hi "}}
+    run = RunConfig("dummy", tasks=["quiz"], include_path=[str(questions.path)], limit=1)
+    grid = Grid(["default", "mcqa", "cloze"], prompts)
+    asked = {}
+    for setting in grid.settings(False):
+        loaded = TaskManager(include_path=str(questions.path)).load(
+            grid.run_of(run, setting, None).task_list
+        )
+        (task,) = loaded["tasks"].values()
+        task.build_all_requests(limit=1)
+        asked[setting.format, setting.prompt] = task.instances[0].args[0]
+    assert asked == {
+        ("default", "plain"): "quiz 0 ?",
+        ("mcqa", "plain"): "Question: quiz 0 ?\nA. yes\nB. no\nAnswer:",
+        ("cloze", "plain"): "Question: quiz 0 ?\nAnswer:",
+        ("default", "polite"): "Hi Please: quiz 0 ?",
+        ("mcqa", "polite"): "Hi Question: Please: quiz 0 ?\nA. yes\nB. no\nAnswer:",
+        ("cloze", "polite"): "Hi Question: Please: quiz 0 ?\nAnswer:",
+    }
+    done = study([run], grid, output_path=str(tmp_path))
+    assert varied_factors(done) == {
+        "format": ["default", "mcqa", "cloze"],
+        "prompt": ["plain", "polite"],
+    }
+    assert {score.task for score in done.scores} == {"quiz"}
+    assert (tmp_path / "cloze_polite" / "dummy" / "run.json").is_file()
+
+
+def test_studies_without_a_model_and_seeds_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(SystemExit):
+        main(["study", "--model", "demo", "--tasks", "demo_choice", "--seeds", "5..1"])
+    with pytest.raises(EvalError, match="at least one"):
+        study([], Grid())
+
+
+def test_prompts_that_a_format_would_ignore_are_refused() -> None:
+    prompts = {"odd": {"target_delimiter": "\n"}}
+    Grid(prompts=prompts)
+    with pytest.raises(ConfigError, match="'odd' sets target_delimiter, which a format sets"):
+        Grid(["mcqa"], prompts)
+
+
+def test_all_formats_set_the_keys_that_prompts_must_not_replace() -> None:
+    named = {"doc_to_text": "question", "doc_to_choice": "choices", "doc_to_target": "answer"}
+    for name in ("mcqa", "cloze", "hybrid", "generate", "cot"):
+        assert set(SET_BY_FORMATS) <= set(apply_format(dict(named), name))
+
+
 def test_a_group_of_styles_is_a_task_in_several_formats(questions: Folder) -> None:
     members = ""
     for style in ("cloze", "mmlu_style", "hybrid"):
@@ -267,15 +317,6 @@ def test_a_study_that_cannot_work_is_refused(
     model = ["--model", "skilled,pretrained=a,skill=50", "--include_path", str(questions.path)]
     assert main(["study", *model, *words]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_formats_and_prompts_are_not_combined() -> None:
-    with pytest.raises(ConfigError, match="cannot be combined"):
-        Grid(["mcqa"], {"short": {}})
-    with pytest.raises(SystemExit):
-        main(["study", "--model", "demo", "--tasks", "demo_choice", "--seeds", "5..1"])
-    with pytest.raises(EvalError, match="at least one"):
-        study([], Grid())
 
 
 def test_a_group_sample_is_divided_among_the_tasks_of_the_group(folder: Folder) -> None:
