@@ -196,6 +196,18 @@ def test_no_program_runs_before_it_is_confirmed(tiny: Folder, fake: FakeSandbox)
     assert (fake.calls, lm.requests) == ([], [])
 
 
+def test_consent_is_asked_for_before_data_that_is_not_there(
+    tiny: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tiny.path / "tiny" / "tiny.jsonl").unlink()
+    words = ["run", "--model", "dummy", "--tasks", "tiny"]
+    words += ["--include_path", str(tiny.path / "tiny")]
+    assert main(words) == 2
+    assert "Confirm with --confirm_run_unsafe_code" in capsys.readouterr().err
+    assert main([*words, "--confirm_run_unsafe_code"]) == 2
+    assert "tiny.jsonl" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("installed", [True, False])
 def test_other_metrics_of_the_evaluate_library_come_from_the_library(
     tiny: Folder, fake: FakeSandbox, monkeypatch: pytest.MonkeyPatch, installed: bool
