@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -96,11 +96,12 @@ def _is_metric_of_ours(function: Callable[..., Any]) -> bool:
 
 def run_programs(
     task: Task, requests_by_doc: Sequence[Sequence[Instance]], doc_ids: Sequence[int]
-) -> None:
+) -> dict[str, list[list[str]]]:
     """Runs the programs in the answers to a code task; the metrics then find their verdicts.
 
-    Does nothing for other tasks. Logs a warning if canonical solutions fail, because no program can
-    then solve these documents.
+    Returns for each filter pipeline and document what became of its programs, such as `passed` or
+    `failed: AssertionError in: assert f(1) == 2`; nothing for tasks that run none. Logs a warning
+    if canonical solutions fail, because no program can then solve these documents.
 
     Args:
         task: the task.
@@ -108,16 +109,17 @@ def run_programs(
         doc_ids: the indices of the documents in the evaluated split.
     """
     if not is_code_task(task):
-        return
+        return {}
     from lm_eval.code_eval import current_session
+    from lm_eval.code_eval.canonical import prompt_of
 
     session = current_session()
     if session is None:
-        return
+        return {}
     if is_uncontained(task):
         session.add_uncontained(str(task.task_name))
     if not uses_sandbox(task):
-        return
+        return {}
     session.begin_task(str(task.task_name))
     canonical = check_canonical(session, task, requests_by_doc, doc_ids)
     failed = [one.doc_id for one in canonical if not one.passed]
@@ -132,10 +134,35 @@ def run_programs(
             _listed(failed),
             task.task_name,
         )
-    with session.gather() as jobs:
-        for requests in requests_by_doc:
-            _submit(task, requests)
-    session.run(jobs)
+    pipelines = list(requests_by_doc[0][0].filtered_resps) if requests_by_doc else []
+    submitted: dict[str, list[list[Job]]] = {pipeline: [] for pipeline in pipelines}
+    for requests in requests_by_doc:
+        for pipeline in pipelines:
+            with session.gather(prompt_of(requests[0].doc)) as own:
+                _submit(task, pipeline, requests)
+            submitted[pipeline].append(own)
+    jobs = [job for by_doc in submitted.values() for own in by_doc for job in own]
+    results = {job: verdict.reason for job, verdict in zip(jobs, session.run(jobs), strict=True)}
+    return {
+        pipeline: [
+            _results(results, own, [request.filtered_resps[pipeline] for request in requests])
+            for own, requests in zip(by_doc, requests_by_doc, strict=True)
+        ]
+        for pipeline, by_doc in submitted.items()
+    }
+
+
+def _results(results: Mapping[Job, str], jobs: Sequence[Job], answers: Sequence[Any]) -> list[str]:
+    """Returns what became of the programs of a document.
+
+    In the order of its filtered answers, if these are the programs; otherwise, of each different
+    program that the metrics submitted.
+    """
+    by_program = {job.program: results[job] for job in jobs}
+    texts = [one for answer in answers for one in ([answer] if isinstance(answer, str) else answer)]
+    if texts and all(isinstance(text, str) and text in by_program for text in texts):
+        return [by_program[text] for text in texts]
+    return list({job: results[job] for job in jobs}.values())
 
 
 def check_canonical(
@@ -157,7 +184,7 @@ def check_canonical(
         verdicts = iter(session.run_canonical([job for i in left for job in forms[i][form]]))
         for i in left:
             judged = [(job.test, next(verdicts)) for job in forms[i][form]]
-            failed = [f"{v.outcome}: {v.detail}" for _, v in judged if not v.passed]
+            failed = [v.reason for _, v in judged if not v.passed]
             if failed and i in results:
                 continue  # the first form tells why
             seconds = {test: v.seconds for test, v in judged if v.passed}
@@ -184,33 +211,35 @@ def _canonical_jobs(
 
 def _jobs(session: CodeSession, task: Task, requests: Sequence[Instance], answer: str) -> list[Job]:
     """Returns the programs that the metrics of a task would run for an answer to a document."""
+    from lm_eval.code_eval.canonical import prompt_of
+
     answered = [
         dataclasses.replace(one, resps=[answer] * (one.repeats or 1), filtered_resps={})
         for one in requests
     ]
-    with session.gather() as jobs:
+    with session.gather(prompt_of(requests[0].doc)) as jobs:
         try:
             task.with_requests(answered).apply_filters()
         except Exception as error:  # filters of task folders may raise anything
             logger.debug("%s: filtering a canonical solution failed: %r", task.task_name, error)
             return []
-        _submit(task, answered)
+        for pipeline in answered[0].filtered_resps:
+            _submit(task, pipeline, answered)
     return jobs
 
 
-def _submit(task: Task, requests: Sequence[Instance]) -> None:
+def _submit(task: Task, pipeline: str, requests: Sequence[Instance]) -> None:
     """Scores a document for the programs that this submits; the scores are discarded.
 
     An exception is ignored: it is raised again, with the document, when the document is scored.
     """
-    for pipeline in requests[0].filtered_resps:
-        answers = [request.filtered(pipeline) for request in requests]
-        if any(isinstance(answer, LeftOut) for answer in answers):
-            continue
-        try:
-            task.score_document(pipeline, copy.deepcopy(requests[0].doc), answers)
-        except Exception as error:  # metrics of task folders may raise anything
-            logger.debug("%s: collecting programs failed: %r", task.task_name, error)
+    answers = [request.filtered(pipeline) for request in requests]
+    if any(isinstance(answer, LeftOut) for answer in answers):
+        return
+    try:
+        task.score_document(pipeline, copy.deepcopy(requests[0].doc), answers)
+    except Exception as error:  # metrics of task folders may raise anything
+        logger.debug("%s: collecting programs failed: %r", task.task_name, error)
 
 
 def _listed(numbers: Sequence[int]) -> str:

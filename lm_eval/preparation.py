@@ -39,13 +39,17 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
     """Returns the tasks and groups of the run, with the run's settings applied to the tasks.
 
     Raises `ConfigError` if the run names no tasks, or if `samples` names a task that is not among
-    them, and `UnknownNameError` if a task does not exist.
+    them, `UnknownNameError` if a task does not exist, and `DataError` if its data cannot be loaded.
     """
     if not run.task_list:
         raise ConfigError(
             "no tasks were given. Name them with --tasks; `lm-eval ls tasks` lists all tasks."
         )
-    loaded = manager.load(run.task_list)
+    try:
+        loaded = manager.load(run.task_list)
+    except DataError:
+        _check_consent(run, manager.outline(run.task_list))  # no data is needed to refuse that
+        raise
     for name in run.samples or {}:
         if name not in loaded["tasks"]:
             known = list(loaded["tasks"])
@@ -151,17 +155,23 @@ def check_groups(groups: Mapping[str, Group], tasks: Mapping[str, Task]) -> None
                 ) from error
 
 
+def _check_consent(run: RunConfig, tasks: Mapping[str, Task]) -> None:
+    """Raises `ConfigError` for a task that runs programs, unless the user has confirmed that."""
+    for name, task in tasks.items():
+        if is_code_task(task) and not run.confirm_run_unsafe_code:
+            raise ConfigError(
+                f"task {name!r} runs code that the model writes. "
+                "Confirm with --confirm_run_unsafe_code if you accept that."
+            )
+
+
 def _check_code_task(run: RunConfig, name: str, task: Task) -> None:
     """Raises `ConfigError` unless the run may run the programs that a model writes for a task.
 
     The user must have confirmed it, and the isolation must satisfy `require_isolation`
     (`IsolationError`). Logs a warning if the task does not use the sandbox.
     """
-    if not run.confirm_run_unsafe_code:
-        raise ConfigError(
-            f"task {name!r} runs code that the model writes. "
-            "Confirm with --confirm_run_unsafe_code if you accept that."
-        )
+    _check_consent(run, {name: task})
     if run.predict_only:
         return
     if run.require_isolation is not None:

@@ -67,6 +67,8 @@ class Changes:
         metrics: report only these metrics.
         include_path: additional folders with tasks.
         settings: other settings of the run, by the names of `RunConfig`.
+        unfinished: whether to score the documents that have all their answers in tasks where others
+            lack some; otherwise these tasks are an error.
     """
 
     tasks: Sequence[str] | None = None
@@ -74,6 +76,7 @@ class Changes:
     metrics: Sequence[str] | None = None
     include_path: Sequence[str] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    unfinished: bool = False
 
     def __post_init__(self) -> None:
         """Makes paths absolute, because scoring changes to the working directory of the run."""
@@ -91,7 +94,8 @@ class _AnsweredTasks:
 
     `numbers` are the indices of the documents of each task, if not all were evaluated; `origin`
     describes where the answers come from, for the results; `verdicts` is the file with the verdicts
-    of programs, if the answers come from a run folder.
+    of programs, if the answers come from a run folder; `unanswered` are the numbers of documents
+    that are left out because answers are missing.
     """
 
     run: RunConfig
@@ -100,6 +104,7 @@ class _AnsweredTasks:
     think_end_token: Any = None
     origin: dict[str, Any] = field(default_factory=dict)
     verdicts: Path | None = None
+    unanswered: Mapping[str, int] = field(default_factory=dict)
 
 
 def score(
@@ -227,12 +232,14 @@ class ScoredAnswers:
         groups: the groups by name.
         scores: the scores of each task.
         hashes: the hashes of each task (`task_hashes`); empty for sample logs.
+        unanswered: how many documents of a task are left out because they have no answer yet.
     """
 
     run: RunConfig
     groups: Mapping[str, Group]
     scores: Mapping[str, TaskScores]
     hashes: Mapping[str, Mapping[str, str]]
+    unanswered: Mapping[str, int] = field(default_factory=dict)
 
 
 @numpy_on_one_thread()
@@ -248,7 +255,8 @@ def score_documents(source: Source, shared: SharedRequests | None = None) -> Sco
         with code_session(answered.run, answered.verdicts):
             scores = _score_tasks(answered, source.wanted)
     hashes = answered.origin.get("hashes", {})
-    return ScoredAnswers(answered.run, answered.loaded["groups"], scores, hashes)
+    groups = answered.loaded["groups"]
+    return ScoredAnswers(answered.run, groups, scores, hashes, answered.unanswered)
 
 
 @numpy_on_one_thread()
@@ -477,16 +485,28 @@ def _load_from_run(
             shared.keep(built, stored, run, wanted)
     state, hashes = record.state, built.hashes
     with AnswerStore(stored.answers, state["model"], read_only=True) as store:
-        _set_answers(run, stored, store, built.loaded["tasks"], hashes)
+        tasks = _set_answers(run, stored, store, built.loaded["tasks"], hashes, wanted.unfinished)
     origin = {"run": str(stored.folder.path), "model_identity": state["model"], "hashes": hashes}
+    loaded: TaskDict = {**built.loaded, "tasks": tasks}
+    unanswered = {
+        name: left
+        for name, task in built.loaded["tasks"].items()
+        if (left := _documents(task) - (_documents(tasks[name]) if name in tasks else 0))
+    }
     return _AnsweredTasks(
         run,
-        built.loaded,
+        loaded,
         built.numbers,
         state.get("think_end_token"),
         origin,
         stored.folder.verdicts,
+        unanswered,
     )
+
+
+def _documents(task: Task) -> int:
+    """Returns the number of documents with requests."""
+    return len({request.doc_id for request in task.instances})
 
 
 def _build_tasks(settings: Mapping[str, Any], run: RunConfig, wanted: Changes) -> _BuiltTasks:
@@ -579,8 +599,12 @@ def _set_answers(
     store: AnswerStore,
     tasks: Mapping[str, Task],
     hashes: Mapping[str, Mapping[str, str]],
-) -> None:
-    """Sets the stored answers of all requests; raises `DataError` if a task lacks some.
+    unfinished: bool,
+) -> dict[str, Task]:
+    """Sets the stored answers of all requests, and returns the tasks.
+
+    Raises `DataError` if a task lacks answers. If `unfinished` is set, a task is returned without
+    the documents that lack some, and a task without any answer only raises if no other is left.
 
     An answer is found by the exact request. If that fails, for example because the prompt has
     changed since, it is found by the position of the document, but only if the data of the task is
@@ -590,6 +614,8 @@ def _set_answers(
     if stored.record.settings.get("predict_only"):  # its metrics were removed
         before = {n: {**old, "config": hashes.get(n, old)["config"]} for n, old in before.items()}
     index = folder.answer_index(stored.record)
+    complete: dict[str, Task] = {}
+    without: list[str] = []
     for change in changes({"tasks": before}, {"model": None, "tasks": hashes}):
         logger.warning("%s: %s.", folder.path, change)
     for name, task in tasks.items():
@@ -617,17 +643,32 @@ def _set_answers(
                 name,
                 changed,
             )
-        if len(found) < len(task.instances):
-            raise DataError(
-                _missing_answers_message(
-                    name, len(task.instances), len(found), name in before, folder.path
-                )
-            )
-        for number, request in enumerate(task.instances):
-            request.set_answers(found[number])
+        for number, answers in found.items():
+            task.instances[number].set_answers(answers)
         tokens = tokens_by_position(index[name]) if name in index else {}
         for request in task.instances if tokens else ():
             request.set_tokens(tokens.get((request.doc_id or 0, request.idx)))
+        if len(found) == len(task.instances):
+            complete[name] = task
+            continue
+        missing = _missing_answers_message(
+            name, len(task.instances), len(found), name in before, folder.path
+        )
+        lacking = {
+            request.doc_id for number, request in enumerate(task.instances) if number not in found
+        }
+        left = [request for request in task.instances if request.doc_id not in lacking]
+        if not unfinished:
+            raise DataError(missing)
+        if left:
+            complete[name] = task.with_requests(left)
+        else:
+            without.append(missing)
+    if without and not complete:
+        raise DataError(without[0])
+    for missing in without:
+        logger.warning("a task is left out: %s", missing)
+    return complete
 
 
 def _find_exact_requests(

@@ -35,13 +35,14 @@ class Measurement:
     """The requests and metric values of one document under one filter pipeline.
 
     `doc_id` is the index of the document in the evaluated split; a metric without a value for the
-    document is not in `values`.
+    document is not in `values`. `programs` is what became of each of its programs, in a code task.
     """
 
     doc_id: int
     pipeline: str
     requests: Sequence[Instance]
     values: dict[str, Any]
+    programs: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,14 @@ class TaskScores:
         requests: for each document, its requests.
         pipelines: for each filter pipeline and metric, one value per document; `ABSENT` where the
             document has none.
+        programs: for each filter pipeline and document of a code task, what became of its programs.
     """
 
     task: Task
     doc_ids: list[int] = field(default_factory=list)
     requests: list[Sequence[Instance]] = field(default_factory=list)
     pipelines: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    programs: dict[str, list[list[str]]] = field(default_factory=dict)
 
     @property
     def documents(self) -> int:
@@ -97,7 +100,8 @@ class TaskScores:
         for pipeline, metrics in self.pipelines.items():
             for i, (doc_id, requests) in enumerate(zip(self.doc_ids, self.requests, strict=True)):
                 values = {m: column[i] for m, column in metrics.items() if column[i] is not ABSENT}
-                yield Measurement(doc_id, pipeline, requests, values)
+                programs = self.programs[pipeline][i] if self.programs else None
+                yield Measurement(doc_id, pipeline, requests, values, programs)
 
     def left_out(self, pipeline: str) -> int:
         """Returns the number of documents that the filters of a pipeline left out."""
@@ -174,7 +178,7 @@ def score(
         requests_by_doc = _by_document(task.instances)
     numbers = [doc_ids[i] if doc_ids else i for i in requests_by_doc]
     scores = TaskScores(task, numbers, list(requests_by_doc.values()))
-    run_programs(task, scores.requests, numbers)
+    scores.programs = run_programs(task, scores.requests, numbers)
     for pipeline in task.instances[0].filtered_resps:
         scores.pipelines[pipeline] = _measure(task, pipeline, numbers, scores.requests)
     if task.gold_missing:

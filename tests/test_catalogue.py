@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import lm_eval
 from lm_eval.config.functions import FunctionRef
 from lm_eval.config.schema import FILE, file_schema
 from lm_eval.config.yaml_file import load_yaml_file, parse_yaml
@@ -630,6 +631,22 @@ def test_names_of_the_published_wheel_are_found(tmp_path: Path) -> None:
 def test_validate_takes_names_without_an_option(lm_eval_command: Command) -> None:
     done = lm_eval_command("validate", "demo_choice", "demo_pairs")
     assert (done.returncode, done.stdout) == (0, "demo_choice, demo_pairs: no problem found.\n")
+
+
+def test_validate_says_that_a_name_was_that_of_a_folder(
+    lm_eval_command: Command, tmp_path: Path
+) -> None:
+    text = "include: {0}\ntask: {1}\n".format  # two tasks like one of the library
+    like = Path(lm_eval.__file__).parent / "tasks/demo/demo_pairs.yaml"
+    inside = Folder(tmp_path / "work" / "mine")
+    inside.write("a.yaml", text(like, "first_one"))
+    inside.write("b.yaml", text(like, "second_one"))
+    done = lm_eval_command("validate", "mine", "--no_build")
+    expected = "mine (the folder, with first_one, second_one): no problem found.\n"
+    assert (done.returncode, done.stdout) == (0, expected)
+    inside.write("c.yaml", text(like, "mine"))
+    named = lm_eval_command("validate", "mine", "--no_build", "--include_path", inside.path)
+    assert named.stdout == "mine: no problem found.\n"
 
 
 def test_a_group_may_aggregate_a_metric_of_some_of_its_tasks(

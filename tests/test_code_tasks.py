@@ -26,6 +26,7 @@ from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, DataError, EvalError, StoreError
 from lm_eval.evaluator import run_evaluation
 from lm_eval.models.scripted import ScriptedLM
+from lm_eval.results.sample_log import read_samples_file
 from lm_eval.sandbox import Isolation, Limits, Verdict
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
@@ -85,6 +86,7 @@ class FakeSandbox:
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
         self.limits: list[Limits] = []
+        self.given: list[str] = []
         self.stop_after: int | None = None
 
     def run(
@@ -95,9 +97,11 @@ class FakeSandbox:
         *,
         require: str | None = None,
         report: Callable[[int, Verdict], None],
+        given: Sequence[str],
     ) -> None:
         self.calls.append(list(programs))
         self.limits.append(limits)
+        self.given += given
         for index, (program, test) in enumerate(zip(programs, tests, strict=True)):
             if index == self.stop_after:
                 signal.raise_signal(signal.SIGINT)
@@ -190,6 +194,18 @@ def test_no_program_runs_before_it_is_confirmed(tiny: Folder, fake: FakeSandbox)
     with pytest.raises(ConfigError, match="Confirm with --confirm_run_unsafe_code"):
         evaluated(tiny, lm, confirm_run_unsafe_code=False)
     assert (fake.calls, lm.requests) == ([], [])
+
+
+def test_consent_is_asked_for_before_data_that_is_not_there(
+    tiny: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tiny.path / "tiny" / "tiny.jsonl").unlink()
+    words = ["run", "--model", "dummy", "--tasks", "tiny"]
+    words += ["--include_path", str(tiny.path / "tiny")]
+    assert main(words) == 2
+    assert "Confirm with --confirm_run_unsafe_code" in capsys.readouterr().err
+    assert main([*words, "--confirm_run_unsafe_code"]) == 2
+    assert "tiny.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -534,3 +550,59 @@ def test_arguments_of_another_form_are_refused(monkeypatch: pytest.MonkeyPatch) 
         CodeEval().compute(references=[""], predictions=["x"])
     with pytest.raises(DataError, match="needs k"):
         pass_at_k([""], [[""]])
+
+
+HELPED = {
+    "task_id": "helped",
+    "prompt": "def twice(x):\n    return x + x\n\n\ndef half(x):\n",
+    "canonical_solution": "    return x // 2\n",
+    "test": "assert half(twice(4)) == 4",
+}
+
+
+def test_functions_of_the_prompt_are_given_to_the_programs_that_begin_with_it(
+    tiny: Folder, fake: FakeSandbox
+) -> None:
+    tiny.rows("tiny/tiny.jsonl", [HELPED, *ROWS[:1]])
+    evaluated(tiny, writer(RIGHT | {HELPED["prompt"]: HELPED["canonical_solution"]}))
+    assert set(fake.given) == {HELPED["prompt"], ROWS[0]["prompt"]}
+    programs = [program for call in fake.calls for program in call]
+    pairs = zip(programs, fake.given, strict=True)
+    assert all(program.startswith(given) for program, given in pairs)
+
+
+def test_a_program_cannot_redefine_the_functions_of_its_prompt(tiny: Folder) -> None:
+    tiny.rows("tiny/tiny.jsonl", [HELPED])
+    right = evaluated(tiny, ScriptedLM(generate=lambda *_: "    return x // 2\n"))
+    forged = "    return x\n\ntwice = half\n"
+    wrong = evaluated(tiny, ScriptedLM(generate=lambda *_: forged))
+    scores = [results["results"]["tiny"]["pass@1,create_test"] for results in (right, wrong)]
+    assert scores == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "zst", "parquet"])
+def test_samples_say_what_became_of_each_program(
+    tiny: Folder, fake: FakeSandbox, tmp_path: Path, form: str
+) -> None:
+    run = RunConfig(
+        model="dummy",
+        tasks=["tiny"],
+        log_samples=True,
+        samples_format=form,
+        output_path=str(tmp_path / "out"),
+        confirm_run_unsafe_code=True,
+    )
+    manager = TaskManager(include_path=str(tiny.path / "tiny"))
+    results: Any = run_evaluation(run, manager, lm=writer(MIXED))
+    (file,) = (tmp_path / "out").rglob("samples_*")
+    for samples in (results["samples"]["tiny"], read_samples_file(file)):
+        found = [sample["program_results"] for sample in samples]
+        assert found[0] == ["passed", "failed: AssertionError()", "passed"]
+        assert found[1] == ["failed: AssertionError()", "passed", "failed: AssertionError()"]
+        assert found[2][0].startswith("failed: SyntaxError")
+        assert all("program_results" not in sample["metrics"] for sample in samples)
+
+
+def test_samples_of_other_tasks_say_nothing_about_programs() -> None:
+    results: Any = lm_eval.simple_evaluate("dummy", tasks=["demo_sums"], limit=1)
+    assert "program_results" not in results["samples"]["demo_sums"][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import lm_eval
 from lm_eval.cli import main
 from lm_eval.errors import DataError
 from lm_eval.results.run_signature import run_signature
-from tests.comparison_runs import CHOICE, published_logs, run, write_tasks
+from tests.comparison_runs import CHOICE, DOCUMENTS, published_logs, run, write_tasks
 from tests.conftest import Folder
 
 
@@ -133,8 +134,35 @@ def test_changed_data_is_named(tasks: Folder, tmp_path: Path) -> None:
     shutil.copytree(tasks.path, other.path)
     other.rows("numbers.jsonl", [{"number": i + 1, "passage": 0} for i in range(10)])
     runs = run(tasks, "a", (0,), "numbers"), run(other, "b", (1,), "numbers")
-    with pytest.raises(DataError, match="the data: its rows differ"):
+    with pytest.raises(DataError, match="the data: rows of 'test' differ"):
         lm_eval.compare(*runs)
+
+
+SHOTS = "number of few-shot examples: 0 and 2"
+
+
+def with_examples(tasks: Folder) -> None:
+    """Gives the task `numbers` a split of its own for few-shot examples."""
+    tasks.rows("shots.jsonl", [{"number": i, "passage": 0} for i in range(20, 24)])
+    text = CHOICE.replace("{test: numbers.jsonl}", "{test: numbers.jsonl, train: shots.jsonl}")
+    tasks.write("numbers.yaml", text.replace("fewshot_split: test", "fewshot_split: train"))
+
+
+def test_runs_with_other_numbers_of_examples_differ_in_these_alone(tasks: Folder) -> None:
+    with_examples(tasks)
+    runs = run(tasks, "a", (0,), "numbers"), run(tasks, "b", (1,), "numbers", "-f", "2")
+    (row,) = lm_eval.compare(*runs, force=True).rows
+    assert row.unequal == [SHOTS]
+
+
+def test_changed_data_is_named_beside_the_number_of_examples(tasks: Folder, tmp_path: Path) -> None:
+    with_examples(tasks)
+    other = Folder(tmp_path / "other")
+    shutil.copytree(tasks.path, other.path)
+    other.rows("numbers.jsonl", [{"number": i + 1, "passage": 0} for i in range(10)])
+    runs = run(tasks, "a", (0,), "numbers"), run(other, "b", (1,), "numbers", "-f", "2")
+    (row,) = lm_eval.compare(*runs, force=True).rows
+    assert row.unequal == [SHOTS, "the data: rows of 'test' differ"]
 
 
 def test_a_metric_that_changed_after_both_runs_is_no_difference(tasks: Folder) -> None:
@@ -304,33 +332,51 @@ def test_an_unfinished_run_is_compared_in_its_finished_tasks(
     assert "lm-eval resume" in printed.err
     assert "|numbers|" in printed.out
     assert "|words" not in printed.out
-    assert "lm-eval resume" in error_of(capsys, first, second, "--tasks", "words")
+    error = error_of(capsys, first, second, "--tasks", "words")
+    assert "lm-eval resume" in error
+    assert "--force compares the documents that have answers" in error
+    assert compared(first, second, "--force") == 0  # words has no answer at all
+    printed = capsys.readouterr()
+    assert "a task is left out" in printed.err
+    assert "|words" not in printed.out
 
 
+def without(logs: Path, field: str, rows: Iterable[int]) -> Path:
+    """Removes a field from rows of a published log, in its own form; returns the file."""
+    (file,) = [one for one in logs.iterdir() if one.suffix == ".jsonl"]
+    text = file.read_text()
+    listed = text.startswith("[")  # before 0.4.3
+    samples = json.loads(text) if listed else [json.loads(line) for line in text.splitlines()]
+    for row in rows:
+        samples[row].pop(field, None)
+    lines = "".join(json.dumps(one) + "\n" for one in samples)
+    file.write_text(json.dumps(samples, indent=2) if listed else lines)
+    return file
+
+
+#: Versions of the published harness from which on logs have another form.
+FORMS = ("0.4.0", "0.4.3", "0.4.13")
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("field", ["doc", "arguments", "resps", "doc_id"])
 def test_logs_with_missing_fields_are_an_error_with_the_line(
-    tasks: Folder, tmp_path: Path, field: str, capsys: pytest.CaptureFixture[str]
+    tasks: Folder, tmp_path: Path, field: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs = [published_logs(tmp_path / name, (0, 1), "0.4.13") for name in ("a", "b")]
-    (file,) = logs[1].glob("samples_*")
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    del rows[3][field]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    logs = [published_logs(tmp_path / name, (0, 1), form) for name in ("a", "b")]
+    file = without(logs[1], field, [3])
     error = error_of(capsys, *logs, "--include_path", tasks.path)
     assert f"{file}:4: is not a sample" in error
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "field", ["filter", "metrics", "doc_hash", "target", "filtered_resps", "acc"]
 )
 def test_logs_without_fields_that_scoring_does_not_need_are_compared(
-    tasks: Folder, tmp_path: Path, field: str
+    tasks: Folder, tmp_path: Path, field: str, form: str
 ) -> None:
-    logs = [published_logs(tmp_path / name, (0, 1), "0.4.13") for name in ("a", "b")]
-    (file,) = logs[1].glob("samples_*")
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    for row in rows:
-        del row[field]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    logs = [published_logs(tmp_path / name, (0, 1), form) for name in ("a", "b")]
+    without(logs[1], field, range(DOCUMENTS))
     (row,) = lm_eval.compare(*logs, include_path=[str(tasks.path)]).rows
     assert row.difference.first == row.difference.second == 0.2

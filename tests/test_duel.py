@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+import lm_eval
 from lm_eval.cli import main
 from lm_eval.config.run import RunConfig
 from lm_eval.duels.decisions import Outcome
 from lm_eval.duels.duel import Duel, DuelSettings, duel
 from lm_eval.duels.report import as_text
 from lm_eval.duels.schedule import by_task, random_order
-from lm_eval.errors import EvalError, ModelError
+from lm_eval.errors import DataError, EvalError, ModelError
 from lm_eval.evaluator import run_evaluation
 from tests.conftest import Folder
 from tests.skilled import ALIVE, ASKED, BREAKS_AFTER, MOST_ALIVE, noised_copy
@@ -177,6 +178,27 @@ def test_a_run_after_a_duel_asks_only_what_the_duel_did_not(
     run_evaluation(settings_of(questions, "a", 80, **more))
     assert in_duel < asked_of("a")  # the same few-shot examples
     assert done.asked == len(in_duel)
+
+
+def test_runs_that_a_duel_has_stopped_are_compared_only_if_forced(
+    questions: Folder, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = fight(questions, (80, 40), output_path=str(out), num_fewshot=2)
+    (out / "duel_a_b.json").write_text("{}")
+    with pytest.raises(DataError) as error:
+        lm_eval.compare(out / "a", out / "b")
+    assert f"stopped by a duel, whose result is in {out / 'duel_a_b.json'}" in str(error.value)
+    (row,) = lm_eval.compare(out / "a", out / "b", force=True).rows
+    (decision,) = done.tasks
+    assert (row.difference.first, row.difference.second) == (
+        pytest.approx(decision.first),
+        pytest.approx(decision.second),
+    )
+    assert row.difference.documents == done.asked < DOCUMENTS
+    said = f"unfinished: {done.asked} and {done.asked} of {DOCUMENTS} and {DOCUMENTS} documents"
+    assert len(row.unequal) == 1
+    assert row.unequal[0].startswith(said)
 
 
 def test_a_duel_that_asks_everything_leaves_finished_runs(

@@ -17,9 +17,9 @@ from lm_eval.cli import main
 from lm_eval.errors import ConfigError, OutputError
 from lm_eval.results import load
 from lm_eval.results.export.formats import FORMATS
-from lm_eval.results.export.options import RELATIONSHIPS
 from tests.comparison_runs import STAMP, published_logs, run, write_tasks
 from tests.conftest import Folder
+from tests.shared_formats import DOCUMENT, HUB_RESULTS, RECORD
 
 PUBLISHED = Path(__file__).parent / "published" / "dummy"
 
@@ -158,158 +158,6 @@ def test_the_export_to_lm_eval_has_only_published_fields_and_the_same_logs(
 
 # -- every-eval-ever --------------------------------------------------------------------------
 
-TEXT, NUMBER, COUNT = {"type": "string"}, {"type": "number"}, {"type": "integer"}
-
-
-def described(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Returns the schema of an object without other fields."""
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-DETAILS = {"type": "object", "additionalProperties": TEXT}
-BOUND = {"anyOf": [NUMBER, {"enum": ["Infinity", "-Infinity"]}]}
-SOURCE = {"dataset_name": TEXT, "source_type": {"enum": ["hf_dataset", "other"]}}
-#: The fields of version 0.3.0 of the format that we write, with what it requires of them.
-RECORD = described(
-    {
-        "schema_version": {"const": "0.3.0"},
-        "evaluation_id": TEXT,
-        "retrieved_timestamp": {"type": "string", "pattern": r"^\d+$"},
-        "source_metadata": described(
-            {
-                "source_type": {"enum": ["documentation", "evaluation_run"]},
-                "source_organization_name": TEXT,
-                "evaluator_relationship": {"enum": list(RELATIONSHIPS)},
-            },
-            {"source_name": TEXT, "source_organization_url": TEXT},
-        ),
-        "model_info": described(
-            {
-                "name": TEXT,
-                "id": TEXT,
-                "additional_details": {
-                    **DETAILS,
-                    "required": ["deployment_type", "model_availability"],
-                },
-            },
-            {"developer": TEXT, "inference_engine": described({"name": TEXT})},
-        ),
-        "eval_library": described({"name": {"const": "lm_eval"}, "version": TEXT}),
-        "evaluation_results": {
-            "type": "array",
-            "items": described(
-                {
-                    "evaluation_name": TEXT,
-                    "source_data": described(
-                        SOURCE,
-                        {
-                            "hf_repo": TEXT,
-                            "hf_split": TEXT,
-                            "samples_number": COUNT,
-                            "additional_details": DETAILS,
-                        },
-                    ),
-                    "metric_config": {
-                        **described(
-                            {"lower_is_better": {"type": "boolean"}},
-                            {
-                                "evaluation_description": TEXT,
-                                "metric_id": TEXT,
-                                "metric_name": TEXT,
-                                "metric_unit": TEXT,
-                                "score_type": {"enum": ["continuous"]},
-                                "min_score": BOUND,
-                                "max_score": BOUND,
-                            },
-                        ),
-                        "dependentRequired": {"score_type": ["min_score", "max_score"]},
-                    },
-                    "score_details": described(
-                        {"score": NUMBER},
-                        {
-                            "uncertainty": described(
-                                {},
-                                {
-                                    "standard_error": described({"value": NUMBER}),
-                                    "confidence_interval": described(
-                                        {"lower": NUMBER, "upper": NUMBER},
-                                        {"confidence_level": NUMBER},
-                                    ),
-                                    "num_samples": COUNT,
-                                },
-                            )
-                        },
-                    ),
-                },
-                {
-                    "evaluation_result_id": TEXT,
-                    "evaluation_timestamp": TEXT,
-                    "generation_config": described(
-                        {},
-                        {
-                            "generation_args": described(
-                                {},
-                                {
-                                    "temperature": NUMBER,
-                                    "top_p": NUMBER,
-                                    "top_k": NUMBER,
-                                    "max_tokens": {"type": "integer", "minimum": 1},
-                                },
-                            ),
-                            "additional_details": DETAILS,
-                        },
-                    ),
-                },
-            ),
-        },
-    },
-    {
-        "evaluation_timestamp": TEXT,
-        "detailed_evaluation_results": described(
-            {
-                "format": {"const": "jsonl"},
-                "file_path": {
-                    "type": "string",
-                    "pattern": r"^data(/[^/]+){3}/[0-9a-f-]{14}4[0-9a-f-]{21}_samples\.jsonl$",
-                },
-            },
-            {"hash_algorithm": {"const": "sha256"}, "checksum": TEXT, "total_rows": COUNT},
-        ),
-    },
-)
-TEXTS = {"type": "array", "items": TEXT}
-DOCUMENT = described(
-    {
-        "schema_version": {"const": "0.3.0"},
-        "evaluation_id": TEXT,
-        "model_id": TEXT,
-        "evaluation_name": TEXT,
-        "sample_id": TEXT,
-        "interaction_type": {"const": "single_turn"},
-        "input": described({"raw": TEXT, "reference": TEXTS}, {"choices": TEXTS}),
-        "output": described({"raw": TEXTS}),
-        "answer_attribution": {
-            "type": "array",
-            "items": described(
-                {
-                    "turn_idx": COUNT,
-                    "source": TEXT,
-                    "extracted_value": TEXT,
-                    "extraction_method": TEXT,
-                    "is_terminal": {"type": "boolean"},
-                }
-            ),
-        },
-        "evaluation": described({"score": NUMBER, "is_correct": {"type": "boolean"}}),
-    },
-    {"evaluation_result_id": TEXT, "sample_hash": TEXT},
-)
-
 
 def test_every_eval_ever_records_have_the_fields_of_the_format(
     stored: Path, tmp_path: Path
@@ -335,6 +183,39 @@ def test_every_eval_ever_records_have_the_fields_of_the_format(
             jsonschema.Draft202012Validator(DOCUMENT).validate(line)
             assert line["evaluation_id"] == record["evaluation_id"]
             assert line["evaluation_result_id"] in ids
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("schema_version",), "0.2.2"),
+        (("retrieved_timestamp",), "2026-01-01"),
+        (("source_metadata", "evaluator_relationship"), "friend"),
+        (("model_info", "additional_details", "deployment_type"), "somewhere"),
+        (("model_info", "additional_details", "parameters"), 7),
+        (("evaluation_results", 0, "source_data", "source_type"), "elsewhere"),
+        (("evaluation_results", 0, "source_data", "hf_repo"), "a/b"),  # of data on the hub alone
+        (("evaluation_results", 0, "metric_config", "min_score"), None),
+        (("evaluation_results", 0, "score_details", "score"), "0.5"),
+        (("detailed_evaluation_results", "file_path"), "data/a/b/c/samples.jsonl"),
+        (("unknown",), "field"),
+    ],
+)
+def test_the_description_of_the_format_refuses_mistakes(
+    stored: Path, tmp_path: Path, place: tuple[Any, ...], value: Any
+) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    files = export(stored, "every-eval-ever", tmp_path)
+    (file,) = [f for f in files if f.suffix == ".json" and "/numbers/" in str(f)]
+    record = json.loads(file.read_text())
+    inside = record
+    for key in place[:-1]:
+        inside = inside[key]
+    if value is None:
+        del inside[place[-1]]
+    else:
+        inside[place[-1]] = value
+    assert not jsonschema.Draft202012Validator(RECORD).is_valid(record)
 
 
 def test_every_eval_ever_records_have_scores_and_answers(stored: Path, tmp_path: Path) -> None:
@@ -382,10 +263,12 @@ def test_tasks_with_data_on_the_hub_are_exported_for_model_pages(
     words = ("--source_url", "https://example.org/logs")
     (file,) = export(hub_results, "hf-eval-results", tmp_path / "out", *words)
     assert file.relative_to(tmp_path / "out") == Path(".eval_results/gsm8k.yaml")
-    (entry,) = yaml.safe_load(file.read_text())
+    content = yaml.safe_load(file.read_text())
+    pytest.importorskip("jsonschema").Draft202012Validator(HUB_RESULTS).validate(content)
+    (entry,) = content
     assert entry["dataset"] == {"id": "openai/gsm8k", "task_id": "main"}
     assert entry["value"] == 0.5
-    assert str(entry["date"]).startswith("2025-01-01")
+    assert entry["date"] == "2025-01-01T00:00:00Z"
     assert entry["source"]["url"] == "https://example.org/logs"
     assert entry["notes"] == "5-shot, exact_match (strict), task gsm8k, lm_eval 0.5.0"
     assert (

@@ -55,6 +55,9 @@ def test_a_folder_is_added_listed_used_and_removed(
     (listed,) = json.loads(lm_eval_command("packs", "ls", "--json").stdout)
     assert (listed["name"], listed["files"]) == ("theirs", 4)
     assert "colours" in lm_eval_command("ls", "subtasks", "colours").stdout
+    inside = lm_eval_command("ls", "subtasks", "theirs").stdout  # no task is called like that
+    assert inside == lm_eval_command("ls", "subtasks", "theirs:").stdout
+    assert "|colours" in inside
     assert not (tmp_path / "witness").exists()
 
     run = ("run", "--model", "dummy", "--tasks")

@@ -14,9 +14,11 @@ import lm_eval
 from lm_eval.cli import main
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, EvalError
+from lm_eval.prompts.formats import SET_BY_FORMATS, apply_format
 from lm_eval.stats.ranks import kendall_tau, ranks
 from lm_eval.stats.variance_split import split_variance
 from lm_eval.studies.analysis import cell, distributions, ranking, varied_factors
+from lm_eval.studies.documents import draw_documents
 from lm_eval.studies.grid import Grid, Setting
 from lm_eval.studies.report import as_json, as_text
 from lm_eval.studies.study import Score, Study, study
@@ -207,6 +209,55 @@ def test_prompts_from_a_file_replace_keys_of_the_task(questions: Folder) -> None
     assert {"quiz 0 ?", "quiz 50 ?", "quiz 69 ?"} <= asked
 
 
+def test_every_prompt_is_asked_in_every_format(questions: Folder, tmp_path: Path) -> None:
+    prompts = {"plain": {}, "polite": {"doc_to_text": "Please: quiz {{n}} ?", "description": "Hi "}}
+    run = RunConfig("dummy", tasks=["quiz"], include_path=[str(questions.path)], limit=1)
+    grid = Grid(["default", "mcqa", "cloze"], prompts)
+    asked = {}
+    for setting in grid.settings(False):
+        loaded = TaskManager(include_path=str(questions.path)).load(
+            grid.run_of(run, setting, None).task_list
+        )
+        (task,) = loaded["tasks"].values()
+        task.build_all_requests(limit=1)
+        asked[setting.format, setting.prompt] = task.instances[0].args[0]
+    assert asked == {
+        ("default", "plain"): "quiz 0 ?",
+        ("mcqa", "plain"): "Question: quiz 0 ?\nA. yes\nB. no\nAnswer:",
+        ("cloze", "plain"): "Question: quiz 0 ?\nAnswer:",
+        ("default", "polite"): "Hi Please: quiz 0 ?",
+        ("mcqa", "polite"): "Hi Question: Please: quiz 0 ?\nA. yes\nB. no\nAnswer:",
+        ("cloze", "polite"): "Hi Question: Please: quiz 0 ?\nAnswer:",
+    }
+    done = study([run], grid, output_path=str(tmp_path))
+    assert varied_factors(done) == {
+        "format": ["default", "mcqa", "cloze"],
+        "prompt": ["plain", "polite"],
+    }
+    assert {score.task for score in done.scores} == {"quiz"}
+    assert (tmp_path / "cloze_polite" / "dummy" / "run.json").is_file()
+
+
+def test_studies_without_a_model_and_seeds_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(SystemExit):
+        main(["study", "--model", "demo", "--tasks", "demo_choice", "--seeds", "5..1"])
+    with pytest.raises(EvalError, match="at least one"):
+        study([], Grid())
+
+
+def test_prompts_that_a_format_would_ignore_are_refused() -> None:
+    prompts = {"odd": {"target_delimiter": "\n"}}
+    Grid(prompts=prompts)
+    with pytest.raises(ConfigError, match="'odd' sets target_delimiter, which a format sets"):
+        Grid(["mcqa"], prompts)
+
+
+def test_all_formats_set_the_keys_that_prompts_must_not_replace() -> None:
+    named = {"doc_to_text": "question", "doc_to_choice": "choices", "doc_to_target": "answer"}
+    for name in ("mcqa", "cloze", "hybrid", "generate", "cot"):
+        assert set(SET_BY_FORMATS) <= set(apply_format(dict(named), name))
+
+
 def test_a_group_of_styles_is_a_task_in_several_formats(questions: Folder) -> None:
     members = ""
     for style in ("cloze", "mmlu_style", "hybrid"):
@@ -268,10 +319,48 @@ def test_a_study_that_cannot_work_is_refused(
     assert said in capsys.readouterr().err
 
 
-def test_formats_and_prompts_are_not_combined() -> None:
-    with pytest.raises(ConfigError, match="cannot be combined"):
-        Grid(["mcqa"], {"short": {}})
-    with pytest.raises(SystemExit):
-        main(["study", "--model", "demo", "--tasks", "demo_choice", "--seeds", "5..1"])
-    with pytest.raises(EvalError, match="at least one"):
-        study([], Grid())
+def test_a_group_sample_is_divided_among_the_tasks_of_the_group(folder: Folder) -> None:
+    sizes = {"small": 3, "middle": 20, "large": 40}
+    for name, size in sizes.items():
+        folder.rows(f"{name}.jsonl", [{"n": n} for n in range(size)])
+        text = task_file(folder, name).replace("questions.jsonl", f"{name}.jsonl")
+        folder.write(f"{name}.yaml", text)
+    folder.write(
+        "all.yaml",
+        "group: all_sizes\ntask: [small, middle, large]\n"
+        "aggregate_metric_list: [{metric: acc, weight_by_size: true}]\n",
+    )
+    folder.rows("questions.jsonl", [{"n": n} for n in range(20)])
+    folder.write("quiz.yaml", task_file(folder, "quiz"))
+    run = settings_of(folder, "a", 10, tasks=["all_sizes", "quiz"])
+    manager = TaskManager(include_path=str(folder.path))
+    drawn = draw_documents(run, manager, 14)
+    # 2 documents at least; the others share 12 as 20 to 40. Quiz is in no group.
+    assert {name: len(numbers) for name, numbers in drawn.items()} == {
+        "small": 2,
+        "middle": 4,
+        "large": 8,
+        "quiz": 14,
+    }
+    assert drawn == draw_documents(run, manager, 14)
+    everything = draw_documents(run, manager, 1000)
+    assert {name: len(numbers) for name, numbers in everything.items()} == sizes | {"quiz": 20}
+    done = study([run], Grid(num_fewshot=[0, 1]), group_sample=14)
+    assert {score.task for score in done.scores} == {"all_sizes", "quiz"}
+    assert all(score.stderr is not None for score in done.scores)
+
+
+@pytest.mark.parametrize(
+    ("more", "count", "said"),
+    [
+        ({}, 0, "--group_sample must be 1 or more, not 0"),
+        ({"limit": 5}, 10, "give --group_sample or --limit, not both"),
+        ({"sample": 5}, 10, "give --group_sample or --sample, not both"),
+    ],
+)
+def test_group_samples_that_cannot_be_drawn_are_refused(
+    questions: Folder, more: dict[str, Any], count: int, said: str
+) -> None:
+    run = settings_of(questions, "a", 10, **more)
+    with pytest.raises(ConfigError, match=said):
+        study([run], Grid(num_fewshot=[0, 1]), group_sample=count)

@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="compare runs whose settings differ, and say what differs",
+        help="compare runs whose settings differ, and the answered documents of unfinished runs; "
+        "says what differs",
     )
     parser.add_argument(
         "--flips",

@@ -85,6 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", "-L", type=float, metavar="N", help="the first N documents, or a fraction"
     )
     group.add_argument("--sample", type=float, metavar="N", help="N random documents of each task")
+    group.add_argument(
+        "--group_sample",
+        type=int,
+        metavar="N",
+        help="N random documents of each group, from all its tasks in proportion to their sizes",
+    )
     add_model_options(group, "the models")
 
     group = parser.add_argument_group("output")
@@ -125,7 +131,7 @@ def execute(arguments: argparse.Namespace) -> int:
         arguments.rotate_choices,
     )
     models = [model_run(spec, given) for spec in arguments.model]
-    done = study(models, grid, arguments.metric, arguments.output_path)
+    done = study(models, grid, arguments.metric, arguments.output_path, arguments.group_sample)
     print(as_json(done) if arguments.format == "json" else as_text(done), end="")
     if arguments.output_path is not None:
         file = Path(arguments.output_path) / "study.json"

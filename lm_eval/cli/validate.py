@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 from lm_eval.cli.options import (
     add_code_options,
@@ -61,9 +62,30 @@ def execute(arguments: argparse.Namespace) -> int:
         count = len(problems)
         print(f"{count} problem{'s' if count != 1 else ''} found.")
         return 1
-    checked = [*names, *([arguments.model] if arguments.model is not None else [])]
+    folders = include_paths(arguments.include_path)
+    checked = [
+        *(_described(name, folders) for name in names),
+        *([arguments.model] if arguments.model is not None else []),
+    ]
     print(f"{', '.join(checked)}: no problem found.")
     return 0
+
+
+def _described(name: str, include_path: list[str] | None) -> str:
+    """Returns a name for the last line; for a folder, with the tasks that were found in it.
+
+    A name that no task has may be that of a folder, which the user need not have meant.
+    """
+    if not Path(name).is_dir():
+        return name
+    from lm_eval.tasks import TaskManager
+    from lm_eval.tasks.index import Kind
+
+    manager = TaskManager(include_path=include_path)
+    if any(entry.name == name for entry in manager.search(name, *Kind)):
+        return name
+    inside = ", ".join(entry.name for entry in manager.entries(name))
+    return f"{name} (the folder, with {inside})"
 
 
 def _problems_of_model(arguments: argparse.Namespace) -> list[str]:

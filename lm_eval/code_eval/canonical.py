@@ -1,4 +1,4 @@
-"""The canonical solutions that documents of code tasks contain."""
+"""What the documents of code tasks contain: canonical solutions, and prompts that are code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 #: The columns in which datasets store them: HumanEval and its variants, MBPP and its variants.
 COLUMNS = ("canonical_solution", "code")
+#: The column in which HumanEval and its variants have the code that a program completes.
+PROMPT_COLUMN = "prompt"
 
 
 def canonical_answers(doc: Any) -> list[tuple[str, str]]:
@@ -19,3 +21,9 @@ def canonical_answers(doc: Any) -> list[tuple[str, str]]:
         return []
     solutions = [doc[name] for name in COLUMNS if isinstance(doc.get(name), str)]
     return [(s, answer) for s in solutions for answer in (s, f"\n{s}\n```\n")]
+
+
+def prompt_of(doc: Any) -> str:
+    """Returns the text that programs for a document may begin with; "" if it has none."""
+    text = doc.get(PROMPT_COLUMN) if isinstance(doc, Mapping) else None
+    return text if isinstance(text, str) else ""

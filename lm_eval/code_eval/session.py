@@ -102,15 +102,19 @@ class CodeSession:
         self._task.calibrate(seconds, failed)
 
     @contextmanager
-    def gather(self) -> Iterator[list[Job]]:
+    def gather(self, prompt: str = "") -> Iterator[list[Job]]:
         """Collects the jobs that task code submits inside the `with` block; none of them is run.
 
-        Task code gets verdicts of failed programs.
+        Task code gets verdicts of failed programs. `prompt` is the code in the document whose
+        programs are submitted (`canonical.prompt_of`): it is the given text of those that begin
+        with it.
         """
         before, self._gathered = self._gathered, []
         try:
             yield self._gathered
         finally:
+            if prompt:
+                self._task.add_prompt(prompt, [job.test for job in self._gathered])
             self._gathered = before
 
     def verdicts(self, jobs: Sequence[Job]) -> list[Verdict]:
@@ -125,7 +129,8 @@ class CodeSession:
         seconds = [self._task.limit(job.test, job.seconds) for job in jobs]
         made = {one: Limits().with_wall_seconds(one) for one in set(seconds)}
         keyed = [
-            (_key(job, made[one]), job, made[one]) for job, one in zip(jobs, seconds, strict=True)
+            (self._key(job, made[one]), job, made[one])
+            for job, one in zip(jobs, seconds, strict=True)
         ]
         self._task.count_run(self._run_missing(keyed, "Running programs"))
         found = self._found(keyed)
@@ -141,9 +146,12 @@ class CodeSession:
         """
         limits = Limits().with_wall_seconds(CALIBRATION_SECONDS)
         here = f"{platform.node()} {os.cpu_count()}"
-        keyed = [(_key(job, limits, here), job, limits) for job in jobs]
+        keyed = [(self._key(job, limits, here), job, limits) for job in jobs]
         self._run_missing(keyed, "Running canonical solutions")
         return [one.verdict for one in self._found(keyed)]
+
+    def _key(self, job: Job, limits: Limits, *more: str) -> bytes:
+        return _key(job, self._task.given(job.program, job.test), limits, *more)
 
     def _found(self, keyed: Sequence[tuple[bytes, Job, Limits]]) -> list[StoredVerdict]:
         """Returns the stored verdicts of jobs, all of which have one."""
@@ -181,8 +189,9 @@ class CodeSession:
                 bar.update()
 
         programs, tests = [jobs[key].program for key in keys], [jobs[key].test for key in keys]
+        given = [self._task.given(*pair) for pair in zip(programs, tests, strict=True)]
         try:
-            sandbox.run(programs, tests, limits, require=self._require, report=report)
+            sandbox.run(programs, tests, limits, require=self._require, report=report, given=given)
         finally:
             self._store.add(judged)
 
@@ -249,12 +258,12 @@ def session_for_task_code() -> CodeSession | _NotRun:
     )
 
 
-def _key(job: Job, limits: Limits, *more: str) -> bytes:
+def _key(job: Job, given: str, limits: Limits, *more: str) -> bytes:
     """Returns the hash by which the verdict of a program is stored."""
     version = ".".join(map(str, sys.version_info[:3]))
     settings = repr(sorted(limits.as_dict().items()))
     digest = hashlib.sha256()
-    for part in (job.program, job.test, settings, sandbox.RUNNER_VERSION, version, *more):
+    for part in (job.program, job.test, given, settings, sandbox.RUNNER_VERSION, version, *more):
         encoded = part.encode("utf-8", "surrogatepass")
         digest.update(len(encoded).to_bytes(8, "little") + encoded)
     return digest.digest()

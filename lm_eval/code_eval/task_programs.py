@@ -33,6 +33,8 @@ class TaskPrograms:
     canonical: Mapping[str, float] = field(default_factory=dict)
     #: Numbers of the documents whose canonical solution fails.
     canonical_failed: list[int] = field(default_factory=list)
+    #: The prompts of the documents with each text of tests.
+    prompts: dict[str, set[str]] = field(default_factory=dict)
     _judged: set[bytes] = field(default_factory=set)
     _limits: set[float] = field(default_factory=set)
 
@@ -42,6 +44,19 @@ class TaskPrograms:
         `failed` are the numbers of the documents whose canonical solution fails.
         """
         self.canonical, self.canonical_failed = dict(seconds), list(failed)
+
+    def add_prompt(self, prompt: str, tests: Sequence[str]) -> None:
+        """Adds the prompt of a document whose programs are tested by `tests`."""
+        for test in tests:
+            self.prompts.setdefault(test, set()).add(prompt)
+
+    def given(self, program: str, test: str) -> str:
+        """Returns the prompt that a program with this test begins with; "" if there is none.
+
+        A program that does not begin with its prompt need not contain what the prompt does.
+        """
+        begun = [text for text in self.prompts.get(test, ()) if program.startswith(text)]
+        return max(begun, key=len, default="")
 
     def limit(self, test: str, seconds: float = DEFAULT_SECONDS) -> float:
         """Returns the time limit for a program with this test, to which task code allows `seconds`.

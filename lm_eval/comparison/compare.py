@@ -39,7 +39,8 @@ def compare(
         metrics: compare only these metrics.
         confidence: the level of intervals.
         all_pairs: whether to compare every pair of runs; by default each with the first.
-        force: whether to compare runs with different settings; the rows then say what differs.
+        force: whether to compare runs with different settings, and the answered documents of
+            unfinished tasks; the rows then say what differs.
         include_path: additional folders with tasks.
         data_dir: a mirror of the data.
         draws: the number of random permutations, and of bootstrap samples.
@@ -54,7 +55,7 @@ def compare(
         raise ConfigError("compare needs two or more runs: the folders of their --output_path.")
     if not 0 < confidence < 1:
         raise ConfigError(f"the confidence level must be between 0 and 1, not {confidence}.")
-    runs = load_runs(paths, tasks, metrics, include_path, data_dir, keep_requests)
+    runs = load_runs(paths, tasks, metrics, include_path, data_dir, keep_requests, force)
     return compare_runs(runs, TestSettings(confidence, draws), all_pairs, force)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from lm_eval.api.instance import Instance
+from lm_eval.comparison.answer_text import answer_text
 from lm_eval.comparison.pairing import pair_documents
 from lm_eval.comparison.rows import Comparison
 from lm_eval.comparison.scored_runs import ScoredRun
@@ -26,7 +25,7 @@ class Flip:
         first_score: the score of the first run.
         second_score: the score of the second run.
         prompt: the prompt that both were given (the end of it).
-        first_answer: the answer of the first model; for log-likelihoods, the most likely choice.
+        first_answer: the answer of the first model, in words.
         second_answer: the answer of the second model.
     """
 
@@ -88,18 +87,6 @@ def _of_row(
                 float(columns[0][a]),
                 float(columns[1][b]),
                 str(one.requests[a][0].args[0])[-_PROMPT_CHARACTERS:],
-                _answer(one.requests[a], pipeline),
-                _answer(two.requests[b], pipeline),
+                answer_text(one.requests[a], pipeline, metric),
+                answer_text(two.requests[b], pipeline, metric),
             )
-
-
-def _answer(requests: Sequence[Instance], pipeline: str) -> str:
-    """Returns the answer of a document in words: the text, or the most likely continuation."""
-    answers: list[Any] = [request.filtered_resps.get(pipeline) for request in requests]
-    if requests[0].request_type == "generate_until":
-        return repr(answers[0])
-    scores = [one[0] if isinstance(one, (tuple, list)) else one for one in answers]
-    if len(requests) > 1 and all(isinstance(score, (int, float)) for score in scores):
-        best = max(range(len(scores)), key=lambda i: scores[i])
-        return f"{requests[best].args[1]!r} (log-likelihood {scores[best]:.4g})"
-    return repr(answers[0])

@@ -43,6 +43,23 @@ def pair_documents(first: ScoredTask, second: ScoredTask) -> Pairing:
         pairs = same
     # Other settings explain different prompts, and are easier to read.
     unequal = unequal or prompt_differences(first.settings, second.settings, pairs)
+    if first.unanswered or second.unanswered:
+        unequal.append(_unfinished(first, second))
     return Pairing(
         pairs, len(first.documents) - len(pairs), len(second.documents) - len(pairs), unequal
+    )
+
+
+def _unfinished(first: ScoredTask, second: ScoredTask) -> str:
+    """Returns in words how far unfinished runs of a task are, and what that means."""
+    answered, of = (
+        " and ".join(map(str, numbers))
+        for numbers in zip(
+            *((len(run.documents), len(run.documents) + run.unanswered) for run in (first, second)),
+            strict=True,
+        )
+    )
+    return (
+        f"unfinished: {answered} of {of} documents are answered. p-values and intervals only hold "
+        "if the scores did not decide when the runs stopped, as they do in a duel"
     )

@@ -61,6 +61,7 @@ class ScoredTask:
         settings: what the scores depend on besides the model.
         requests: for each document its requests with answers; empty unless they were asked for.
         hashes: for each document a hash of it; empty if all runs have a hash of the data.
+        unanswered: how many documents of the run have no answer yet.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ScoredTask:
     settings: TaskSettings
     requests: Sequence[Sequence[Instance]] = ()
     hashes: Sequence[str] = ()
+    unanswered: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def load_runs(
     include_path: Sequence[str] = (),
     data_dir: str | None = None,
     keep_requests: bool = False,
+    unfinished: bool = False,
 ) -> list[ScoredRun]:
     """Returns the runs to compare, each with the tasks that all of them have.
 
@@ -111,6 +114,8 @@ def load_runs(
         include_path: additional folders with tasks.
         data_dir: a mirror of the data.
         keep_requests: whether to keep prompts and answers, to show them.
+        unfinished: whether to load the answered documents of tasks that lack answers; otherwise
+            these tasks are left out.
 
     Raises:
         ConfigError: two paths lead to the same run, or a run has none of the metrics.
@@ -118,7 +123,9 @@ def load_runs(
         DataError: the runs have no task in common, or no task of a run can be scored.
     """
     settings: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
-    wanted = Changes(tasks=tasks, metrics=None, include_path=include_path, settings=settings)
+    wanted = Changes(
+        tasks=tasks, include_path=include_path, settings=settings, unfinished=unfinished
+    )
     sources = [find_source(path, wanted) for path in paths]
     check_different(sources, paths)
     names = [task_names(source) for source in sources]
@@ -172,7 +179,7 @@ def _scored_run(
                 errors.append(error)
                 logger.warning("%s is left out: %s", name, error)
         if not parts:
-            raise errors[0] from None
+            raise DataError(f"{errors[0]}{_how_to_go_on(source)}") from None
     run, results = parts[0].run, recorded_results(source)
     tasks: dict[str, ScoredTask] = {}
     groups: dict[str, Group] = {}
@@ -196,6 +203,7 @@ def _scored_run(
                 ),
                 scored.requests if keep_requests else (),
                 [document_hash(one[0].doc) for one in scored.requests] if by_content else (),
+                part.unanswered.get(name, 0),
             )
     if metrics is not None and not any(task.scores for task in tasks.values()):
         known = {
@@ -207,6 +215,15 @@ def _scored_run(
         )
     template = chat_template(run, next(iter(results.values()), {}))
     return ScoredRun("", source.path, model_name(run), template, tasks, groups)
+
+
+def _how_to_go_on(source: Source) -> str:
+    """Returns what else to do with a run without a finished task, for the error message."""
+    if source.run is None or source.wanted.unfinished:
+        return ""
+    duels = sorted(source.run.folder.path.parent.glob("duel_*.json"))
+    stopped = f" It was stopped by a duel, whose result is in {duels[0]}." if duels else ""
+    return f"{stopped} --force compares the documents that have answers in both runs."
 
 
 def _columns(scored: TaskScores, metrics: Sequence[str] | None) -> dict[Key, Scores]:

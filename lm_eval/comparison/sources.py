@@ -92,5 +92,6 @@ def with_tasks(source: Source, tasks: Sequence[str]) -> Source:
         tasks=tasks,
         include_path=source.wanted.include_path,
         settings=source.wanted.settings,
+        unfinished=source.wanted.unfinished,
     )
     return Source(source.path, wanted, source.run)

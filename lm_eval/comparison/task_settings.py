@@ -22,6 +22,8 @@ _LEFT_OUT = {
     *("metadata", "task_alias", "tag", "task", "group", "dataset_kwargs", "should_decontaminate"),
     *("num_fewshot", "output_type", "generation_kwargs", "repeats"),
 }
+#: The name of the number of few-shot examples in messages.
+FEWSHOT = "number of few-shot examples"
 _LENGTH = 60
 """How many characters of a value messages show."""
 
@@ -38,6 +40,7 @@ class TaskSettings:
         config: the task's configuration as it was loaded to score the answers.
         recorded: the configuration at the time of the run; empty if it is not known.
         data: a hash of the data at the time of the run; None for sample logs.
+        splits: a hash of each split that the run used; empty if it is not known.
         run_prompts: a hash of all prompts at the time of the run; None if it is not known, and if
             they contain a chat template.
         prompts_changed: whether the prompts have changed between the run and now.
@@ -50,6 +53,7 @@ class TaskSettings:
     config: Mapping[str, Any] = field(default_factory=dict)
     recorded: Mapping[str, Any] = field(default_factory=dict)
     data: str | None = None
+    splits: Mapping[str, str] = field(default_factory=dict)
     run_prompts: str | None = None
     prompts_changed: bool = False
     prompts: Sequence[int] = ()
@@ -86,7 +90,7 @@ def task_settings(
     return TaskSettings(
         values={
             "version": _number(task.VERSION if version in (None, "Yaml") else version),
-            "number of few-shot examples": config.get("num_fewshot") or 0,
+            FEWSHOT: config.get("num_fewshot") or 0,
             "output type": config.get("output_type"),
             "generation settings": _generation_settings(requests),
             "number of repeats": config.get("repeats") or 1,
@@ -98,6 +102,7 @@ def task_settings(
         config=_relevant(config),
         recorded=_relevant(recorded) if isinstance(recorded, Mapping) else {},
         data=before.get("data"),
+        splits=_splits((results.get("datasets") or {}).get(name)),
         run_prompts=None if templated else before.get("prompts"),
         prompts_changed=not templated and before.get("prompts") != hashes.get("prompts"),
         prompts=[_prompts(one) for one in requests] if known and with_prompts else (),
@@ -140,8 +145,7 @@ def setting_differences(first: TaskSettings, second: TaskSettings) -> list[str]:
         if _known_and_different(first.values[name], second.values.get(name))
     ]
     found += _config_differences(first.config, second.config)
-    if _known_and_different(first.data, second.data):
-        found.append("the data: its rows differ")
+    found += _data_differences(first, second)
     if _prompts_changed_between(first, second):
         changed = _config_differences(first.recorded, second.recorded)
         found += [one for one in changed if one not in found] or [
@@ -176,8 +180,28 @@ def prompt_differences(
     ]
 
 
+def _data_differences(first: TaskSettings, second: TaskSettings) -> list[str]:
+    """Returns in words how the data of two runs differs.
+
+    A run without few-shot examples does not use the split that they come from: only splits that
+    both runs used are compared.
+    """
+    if not _known_and_different(first.data, second.data):
+        return []
+    common = [name for name in first.splits if name in second.splits]
+    if common:
+        changed = [name for name in common if first.splits[name] != second.splits[name]]
+        which = ", ".join(map(repr, changed))
+        return [f"the data: rows of {which} differ"] if changed else []
+    if first.values[FEWSHOT] != second.values[FEWSHOT]:
+        return []  # the number of examples is named, and may be the only reason
+    return ["the data: its rows differ"]
+
+
 def _prompts_changed_between(first: TaskSettings, second: TaskSettings) -> bool:
     """Returns whether the task's prompts were changed after one run and before the other."""
+    if first.values[FEWSHOT] != second.values[FEWSHOT]:
+        return False  # the number of examples explains it
     if not first.prompts_changed and not second.prompts_changed:
         return False
     if first.run_prompts is None or second.run_prompts is None:
@@ -197,6 +221,16 @@ def _config_differences(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[
 
 def _known_and_different(one: Any, two: Any) -> bool:
     return one is not None and two is not None and one != two
+
+
+def _splits(described: Any) -> dict[str, str]:
+    """Returns the hash of each split in the entry of a task under `datasets` of the results."""
+    splits = described.get("splits") if isinstance(described, Mapping) else None
+    return {
+        str(name): str(one["fingerprint"])
+        for name, one in (splits.items() if isinstance(splits, Mapping) else ())
+        if isinstance(one, Mapping) and "fingerprint" in one
+    }
 
 
 def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:

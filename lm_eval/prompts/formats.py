@@ -328,6 +328,11 @@ def _generation(
 
 #: Separates the name of a format from the rotation of its choices, as in `arc_easy@mcqa~1`.
 ROTATION_MARK = "~"
+#: The keys of a task that all formats set, whatever the task file has there.
+SET_BY_FORMATS = (
+    *("output_type", "target_delimiter", "fewshot_delimiter", "gen_prefix"),
+    *("filter_list", "metric_list"),
+)
 
 
 def apply_format(values: Values, requested: str | None) -> dict[str, Any]:

@@ -46,6 +46,8 @@ def _sample(task: Task, measured: Measurement) -> Sample:
         sample["thinking"] = [request.reasoning for request in requests]
     if task.extracting_pipelines():
         sample["extraction_failed"] = any(pipeline in r.extraction_failed for r in requests)
+    if measured.programs is not None:
+        sample["program_results"] = list(measured.programs)
     return sample
 
 

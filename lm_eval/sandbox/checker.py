@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lm_eval.sandbox.channel import Channel
+from lm_eval.sandbox.given_functions import given_functions
 from lm_eval.sandbox.remote import ProgramModule, Session, SessionBrokenError
 from lm_eval.sandbox.tested_names import names_of
 
@@ -19,11 +20,12 @@ _DETAIL_LENGTH = 300
 _THIRD_PARTY = ("numpy", "pandas")
 
 
-def check(source: str, session: Session) -> tuple[str, str]:
+def check(source: str, session: Session, given: str = "") -> tuple[str, str]:
     """Runs tests against a program; returns the outcome and its detail.
 
     The program passes if the tests run to their end and it could be asked all along. Nothing that
-    the program raises can end the tests early and count as passed.
+    the program raises can end the tests early and count as passed. Functions of the text `given`
+    are called here, not in the program.
     """
     try:
         tree = ast.parse(source, _FILE)
@@ -32,6 +34,8 @@ def check(source: str, session: Session) -> tuple[str, str]:
         wanted = [*names.wanted, *names.modules]
         found = session.request("start", wanted, names.imports)
         namespace = _namespace(found, wanted, names.modules)
+        own = given_functions(given) if given else {}
+        namespace |= {name: own[name] for name in namespace.keys() & own.keys()}
         exec(code, namespace)
     except SessionBrokenError as error:
         return error.outcome, error.detail
@@ -95,13 +99,13 @@ def main(descriptors: Sequence[int], limit: int) -> None:
     """Runs tests and writes the outcome.
 
     Args:
-        descriptors: to read answers from, to write requests to, of the file with the tests, and to
-            write the verdict to.
+        descriptors: to read answers from, to write requests to, of the file with the tests and
+            what is given, and to write the verdict to.
         limit: the most bytes that a request or an answer may have.
     """
     incoming, outgoing, tests_file, verdict = descriptors
     with os.fdopen(tests_file, "rb") as file:
-        source = file.read().decode("utf-8", "surrogatepass")
+        source, given = json.loads(file.read())
     session = Session(Channel(incoming, outgoing, limit + (1 << 20)), limit)
-    outcome, detail = check(source, session)
+    outcome, detail = check(source, session, given)
     os.write(verdict, json.dumps([outcome, detail]).encode())

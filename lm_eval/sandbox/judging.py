@@ -17,6 +17,7 @@ def run(
     workers: int | None = None,
     require: str | None = None,
     report: Callable[[int, Verdict], None] | None = None,
+    given: Sequence[str] | None = None,
 ) -> list[Verdict]:
     """Returns one verdict per program: whether it passes the tests of the same index.
 
@@ -29,10 +30,15 @@ def run(
             raised if this machine lacks one.
         report: is called with the index and the verdict of each program when it is known, in the
             order in which programs end, from the calling thread.
+        given: for each program, the text of the task that it begins with, such as a prompt with
+            helper functions; "" for none. Tests that call these functions get the ones of this
+            text, whatever the program has made of them.
     """
     if require is not None:
         require_isolation(require)
-    return run_all(programs, tests, limits, isolation().levels, workers=workers, report=report)
+    return run_all(
+        programs, tests, limits, isolation().levels, workers=workers, report=report, given=given
+    )
 
 
 def calibrate(

@@ -24,10 +24,13 @@ def run_all(
     *,
     workers: int | None = None,
     report: Callable[[int, Verdict], None] | None = None,
+    given: Sequence[str] | None = None,
 ) -> list[Verdict]:
     """Returns one verdict per program, isolated by `mechanisms`; see `lm_eval.sandbox.run`."""
     if len(programs) != len(tests):
         raise ValueError(f"{len(programs)} programs, but tests for {len(tests)}")
+    if given is not None and len(given) != len(programs):
+        raise ValueError(f"{len(programs)} programs, but given texts for {len(given)}")
     count = min(workers or _processors(), len(programs))
     preload = [name for name in _SLOW_IMPORTS if _is_imported(name, programs, tests)]
     verdicts: dict[int, Verdict] = {}
@@ -41,7 +44,9 @@ def run_all(
             while not stop.is_set() and (index := next(remaining)) < len(programs):
                 worker = worker or Worker(number, mechanisms, limits, preload)
                 try:
-                    verdict = worker.judge(programs[index], tests[index])
+                    verdict = worker.judge(
+                        programs[index], tests[index], given[index] if given else ""
+                    )
                 except SupervisorDiedError as error:
                     worker.close()
                     worker = None

@@ -36,7 +36,7 @@ def names_of(tree: ast.Module, source: str) -> TestedNames:
     since tests compare by such functions. It is the program's only if the tests use no other name
     that the program could define: then it must be the one that is tested.
     """
-    free = _free_names(source)
+    free = free_names(source)
     modules = {
         name: _USUAL_NAMES.get(name, name)
         for name in free & _only_attribute_bases(tree)
@@ -45,10 +45,10 @@ def names_of(tree: ast.Module, source: str) -> TestedNames:
     own = {name for name in free if not hasattr(builtins, name)} - set(modules)
     if not own:
         own = {name for name in _called(tree) if name in free}
-    return TestedNames(sorted(own), modules, list(_imports(tree)))
+    return TestedNames(sorted(own), modules, list(imports_of(tree)))
 
 
-def _free_names(source: str) -> set[str]:
+def free_names(source: str) -> set[str]:
     """Returns the global names that the code refers to and never binds."""
     top = symtable.symtable(source, "<tests>", "exec")
     bound = {
@@ -88,7 +88,8 @@ def _called(tree: ast.Module) -> set[str]:
     }
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+def imports_of(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yields what the top level of a module imports: module, attribute or "", and the name."""
     for node in tree.body:
         if isinstance(node, ast.Import):
             for alias in node.names:

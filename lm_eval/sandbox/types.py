@@ -8,7 +8,7 @@ from typing import Any
 from lm_eval.errors import EvalError
 
 #: Changes whenever a verdict can change; part of the key of stored verdicts.
-RUNNER_VERSION = "1"
+RUNNER_VERSION = "2"
 
 #: The mechanisms that a machine may allow, from the strongest; `limits` are always active.
 MECHANISMS = ("namespaces", "landlock", "seccomp")
@@ -63,6 +63,11 @@ class Verdict:
     outcome: str
     detail: str
     seconds: float
+
+    @property
+    def reason(self) -> str:
+        """The outcome with its detail: `failed: AssertionError in: assert f(1) == 2`."""
+        return f"{self.outcome}: {self.detail}" if self.detail else self.outcome
 
 
 @dataclass(frozen=True)

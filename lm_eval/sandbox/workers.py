@@ -123,13 +123,16 @@ class Worker:
                 f"{verdict.outcome}, {verdict.detail}"
             )
 
-    def judge(self, program: str, tests: str) -> Verdict:
-        """Runs a program and its tests, and returns the verdict."""
+    def judge(self, program: str, tests: str, given: str = "") -> Verdict:
+        """Runs a program and its tests, and returns the verdict.
+
+        `given` is the text of the task that the program begins with; see `lm_eval.sandbox.run`.
+        """
         begin = time.monotonic()
         self._starved = 0.0
         # Not a pipe: a program of the same user could open a pipe by the caller's `/proc` entry.
         verdict, send_verdict = (end.detach() for end in socket.socketpair())
-        descriptors = [_file_with(program), _file_with(tests), send_verdict]
+        descriptors = [_file_with(program), _file_with(json.dumps([tests, given])), send_verdict]
         try:
             try:
                 socket.send_fds(self._control, [_START], descriptors)

@@ -12,7 +12,7 @@ from lm_eval.api.registry import format_registry
 from lm_eval.config.run import RunConfig
 from lm_eval.config.yaml_file import load_yaml_file
 from lm_eval.errors import ConfigError
-from lm_eval.prompts.formats import ROTATION_MARK
+from lm_eval.prompts.formats import ROTATION_MARK, SET_BY_FORMATS
 
 DEFAULT = "default"
 """The name of the format, and of the prompt, that a task has by itself."""
@@ -60,7 +60,8 @@ class Grid:
 
     Attributes:
         formats: prompt formats; `default` is the task's own.
-        prompts: prompt variants by name, each with the task keys that it replaces.
+        prompts: prompt variants by name, each with the task keys that it replaces. A format is
+            applied to what they replace: their `doc_to_text` words the question in it.
         num_fewshot: numbers of few-shot examples; empty for the task's own.
         seeds: seeds; empty for the default ones.
         rotations: in how many orders the choices are shown, each rotated by one place more. Formats
@@ -81,11 +82,8 @@ class Grid:
                 "choices can be rotated only in formats that show them: give --formats mcqa, "
                 "hybrid or generate."
             )
-        if list(self.formats) != [DEFAULT] and list(self.prompts) != [DEFAULT]:
-            raise ConfigError(
-                "formats and prompts cannot be combined: a format writes the prompt itself. Run "
-                "two studies."
-            )
+        if any(name != DEFAULT for name in self.formats):
+            _check_prompts(self.prompts)
         for what, values in (
             ("formats", self.formats),
             ("num_fewshot", self.num_fewshot),
@@ -130,6 +128,16 @@ class Grid:
         seed = base.seed if setting.seed is None else setting.seed
         shots = base.num_fewshot if setting.num_fewshot is None else setting.num_fewshot
         return replace(base, tasks=tasks, num_fewshot=shots, seed=seed, output_path=output_path)
+
+
+def _check_prompts(prompts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises `ConfigError` if prompts replace keys that formats set themselves."""
+    for name, keys in prompts.items():
+        if lost := [key for key in keys if key in SET_BY_FORMATS]:
+            raise ConfigError(
+                f"prompt {name!r} sets {', '.join(lost)}, which a format sets itself, so it would "
+                "have no effect. Remove it there, or run a study of the prompts without --formats."
+            )
 
 
 def _shows_choices(name: str) -> bool:

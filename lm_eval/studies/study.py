@@ -15,8 +15,6 @@ from lm_eval.api.group import Group
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
-from lm_eval.data import mirror_at
-from lm_eval.data.draw import draw
 from lm_eval.engine.keys import is_sampled
 from lm_eval.errors import ConfigError, DataError
 from lm_eval.evaluator import run_evaluation
@@ -24,6 +22,7 @@ from lm_eval.launch import launched_count
 from lm_eval.models.create import check_before_loading, check_model, create_model
 from lm_eval.results.provenance import model_name
 from lm_eval.runs.folder import ANSWERS_FILE
+from lm_eval.studies.documents import draw_documents
 from lm_eval.studies.grid import DEFAULT, Grid, Setting
 from lm_eval.tasks.manager import TaskManager
 
@@ -84,6 +83,7 @@ def study(
     grid: Grid,
     metric: str | None = None,
     output_path: str | None = None,
+    group_sample: int | None = None,
 ) -> Study:
     """Runs each model under all settings of a grid and returns the scores.
 
@@ -98,12 +98,14 @@ def study(
         metric: the metric to report: its name, or `metric,filter`. None for the first metric of
             each task that all its settings have.
         output_path: the folder of the study; None to store nothing.
+        group_sample: the number of random documents of each group, all its tasks together; None for
+            those that the settings of the models name.
 
     Raises:
         ConfigError: there is nothing to vary, or a setting is invalid.
         DataError: a task has no metric that all settings have.
     """
-    _check(models, output_path)
+    _check(models, output_path, group_sample)
     labels = _labels(models)
     managers = [TaskManager(include_path=m.include_path, metadata=m.task_metadata) for m in models]
     outline = managers[0].load(models[0].task_list, lambda name: None)
@@ -127,9 +129,9 @@ def study(
             run = grid.run_of(
                 _with_store(model, output_path), setting, _folder(output_path, setting)
             )
-            if run.sample is not None:
+            if run.sample is not None or group_sample is not None:
                 if setting.cell not in drawn:
-                    drawn[setting.cell] = _draw_documents(run, manager)
+                    drawn[setting.cell] = draw_documents(run, manager, group_sample)
                 run = replace(run, sample=None, samples=drawn[setting.cell])
             lm = lm or create_model(run)
             results = run_evaluation(run, manager, lm=lm)
@@ -140,7 +142,7 @@ def study(
     return Study(labels, list(_in_one_metric(found, metric)))
 
 
-def _check(models: Sequence[RunConfig], output_path: str | None) -> None:
+def _check(models: Sequence[RunConfig], output_path: str | None, group_sample: int | None) -> None:
     """Raises `ConfigError` for a study that cannot work, before anything is loaded."""
     if launched_count() > 1:
         raise ConfigError(
@@ -150,6 +152,12 @@ def _check(models: Sequence[RunConfig], output_path: str | None) -> None:
         raise ConfigError("a study needs at least one --model.")
     if output_path is not None and Path(output_path).suffix == ".json":
         raise ConfigError("the output path of a study must be a folder, not a .json file.")
+    if group_sample is not None:
+        if group_sample < 1:
+            raise ConfigError(f"--group_sample must be 1 or more, not {group_sample}.")
+        for name in ("limit", "sample", "samples"):
+            if any(getattr(model, name) is not None for model in models):
+                raise ConfigError(f"give --group_sample or --{name}, not both.")
     if any(not isinstance(task, str) for task in models[0].task_list):
         raise ConfigError("the tasks of a study must be given by their names.")
 
@@ -178,20 +186,6 @@ def _samples(run: RunConfig, tasks: Mapping[str, Task]) -> bool:
         for task in tasks.values()
         if task.get_config("output_type") == "generate_until"
     )
-
-
-def _draw_documents(run: RunConfig, manager: TaskManager) -> dict[str, list[int]]:
-    """Returns the documents of a random sample (`sample`) of each task.
-
-    They do not depend on the names of tasks, which contain their formats: the settings of a study
-    must be compared on the same documents.
-    """
-    assert run.sample is not None
-    with mirror_at(run.data_dir):
-        return {
-            name: draw(len(task.eval_docs), run.sample, run.sample_seed, "study")
-            for name, task in manager.load(run.task_list)["tasks"].items()
-        }
 
 
 def _folder(output_path: str | None, setting: Setting) -> str | None:

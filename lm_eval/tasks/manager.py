@@ -119,11 +119,12 @@ class TaskManager:
     def search(self, text: str, *kinds: Kind) -> list[Entry]:
         """Returns the entries of the given kinds whose name contains `text`, sorted by name.
 
-        `prefix:text` searches only the plug-in or pack called `prefix`. The list is empty if
-        nothing is found, or if no `kinds` are given.
+        `prefix:text` searches only the plug-in or pack called `prefix`, and so does `prefix` alone,
+        unless it is part of a name. The list is empty if nothing is found, or if no `kinds` are
+        given.
         """
         pack, mark, inside = text.partition(packs.PACK_SEPARATOR)
-        if mark and pack in self._prefixed:
+        if pack in self._prefixed and (mark or not any(text in name for name in self._index)):
             found = _of_kind(self._prefixed[pack], *kinds)
             return [entry for entry in found if inside in entry.name]
         return [entry for entry in _of_kind(self._index, *kinds) if text in entry.name]
@@ -270,7 +271,8 @@ class TaskManager:
     def _entry_of(self, config: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
         """Returns the index entry and the overrides that a task dictionary describes.
 
-        If its `task` is a known name, the other keys override that task. Otherwise the dictionary
+        If its `task` is a known name, also with a prompt format (`name@format`), the other keys
+        override that task, before the format is applied. Otherwise the dictionary
         defines a new task or group, and there are no overrides. Raises `ConfigError` if it has none
         of the keys `task`, `group` and `class`.
         """
@@ -279,10 +281,16 @@ class TaskManager:
             raise ConfigError(f"a task dictionary needs a `task` or `group` key: {config!r}.")
         name = config.get("group" if kind is Kind.GROUP else "task")
         if kind is Kind.TASK and isinstance(name, str):
+            from lm_eval.tasks.build import FORMAT, FORMAT_SEPARATOR
+
             pack, inside = self._split_pack(name)
-            known = self._prefixed.get(pack, self._index).get(inside)
-            if known is not None:
-                return known, {k: v for k, v in config.items() if k != "task"}
+            index = self._prefixed.get(pack, self._index)
+            overrides = {k: v for k, v in config.items() if k != "task"}
+            base, mark, format_name = inside.rpartition(FORMAT_SEPARATOR)
+            if inside in index:
+                return index[inside], overrides
+            if mark and base in index:
+                return index[base], {**overrides, FORMAT: format_name}
         return Entry(str(name), kind, None, inline=config), {}
 
     def entries(self, name: str) -> list[Entry]:
