@@ -50,6 +50,8 @@ MAX_COPIES = 2
 MAX_EXCEPTIONS = 3
 #: If all workers are busy for so long with copies that nobody needs, they are replaced.
 STALE_SECONDS = 60.0
+#: How long to wait for the last message of a portion whose answers are all there, in seconds.
+FINISH_SECONDS = 30.0
 #: How often rates are logged (`-v DEBUG`), and the longest time to wait for an event, in seconds.
 RATES_SECONDS = 30.0
 WAIT_SECONDS = 0.5
@@ -141,6 +143,7 @@ class _Run:
         #: How many exceptions the model of each worker has raised in a row.
         self._in_a_row: Counter[Worker] = Counter()
         self._began = crew.pool.now()
+        self._all_answered: float | None = None
 
     def answer(self, backlog: Backlog) -> None:
         """Answers everything in the backlog."""
@@ -148,7 +151,7 @@ class _Run:
         logged = self._crew.pool.now()
         while True:
             self._assign()
-            if not backlog and not self._unanswered:
+            if not backlog and not self._unanswered and not self._is_finishing():
                 break
             for worker, event in self._crew.events(WAIT_SECONDS):
                 self._handle(worker, event)
@@ -158,6 +161,20 @@ class _Run:
         for own in self._open.values():  # copies that are no longer needed
             for number, assignment in own.items():
                 self._cancel(number, assignment)
+
+    def _is_finishing(self) -> bool:
+        """Returns whether a worker has sent all answers of a portion, but not its last message.
+
+        That one has the counts of the portion, and answers that have changed. It is not awaited
+        for long.
+        """
+        now = self._crew.pool.now()
+        self._all_answered = self._all_answered or now
+        return now - self._all_answered < FINISH_SECONDS and any(
+            len(one.accepted) == len(one.portion) and number not in self._stale
+            for own in self._open.values()
+            for number, one in own.items()
+        )
 
     # -- giving out --------------------------------------------------------------------------------
 
