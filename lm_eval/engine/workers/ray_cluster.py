@@ -175,8 +175,8 @@ class RayPool(WorkerPool):
             )
         except ConnectionError as error:
             raise ModelError(
-                f"there is no Ray cluster {where} ({_first_line(error)}). Start one with `ray start "
-                "--head`, check --ray_address, or leave it out to start one on this machine."
+                f"there is no Ray cluster {where} ({_first_line(error)}). Start one with `ray "
+                "start --head`, check --ray_address, or leave it out to start one on this machine."
             ) from error
         except (RuntimeError, ValueError, OSError, ImportError, self._ray.exceptions.RayError) as e:
             raise ModelError(

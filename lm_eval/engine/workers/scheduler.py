@@ -144,6 +144,7 @@ class _Run:
         self._in_a_row: Counter[Worker] = Counter()
         self._began = crew.pool.now()
         self._all_answered: float | None = None
+        self._usable = len(crew.ready)
 
     def answer(self, backlog: Backlog) -> None:
         """Answers everything in the backlog."""
@@ -185,23 +186,30 @@ class _Run:
         if ready and not usable and self._crew.pool.now() - self._began > STALE_SECONDS:
             for worker in ready:
                 self._replace(worker)
+        if len(usable) > self._usable:  # those that have joined take over some
+            self._take_back(len(usable) - self._usable)
+        self._usable = len(usable)
         for depth in range(IN_FLIGHT):
             for worker in usable:
                 if self._load(worker) == depth:
-                    portion = self._next_portion(len(usable))
+                    portion = self._next_portion()
                     if portion is None:
                         break
                     self._give(worker, portion)
         idle = [worker for worker in usable if not self._open.get(worker)]
         if idle and not self._backlog:
-            self._help_others(idle, len(usable))
+            self._help_others(idle)
 
     def _load(self, worker: Worker) -> int:
         own = self._open.get(worker, {})
         return sum(not one.is_cancelled for one in own.values())
 
-    def _next_portion(self, workers: int) -> Portion | None:
-        """Returns the next portion of the backlog, without what was answered meanwhile."""
+    def _next_portion(self) -> Portion | None:
+        """Returns the next portion of the backlog, without what was answered meanwhile.
+
+        Workers that are still loading the model count as well: they will want their share.
+        """
+        workers = len(self._crew.workers)
         while (portion := self._backlog.take(workers)) is not None:
             if not portion.is_returned:
                 self._unanswered.update(portion.positions)
@@ -218,22 +226,11 @@ class _Run:
         self._counts.portions += 1
         self._crew.send(worker, Work(number, self._kind, Requests(portion.requests)))
 
-    def _help_others(self, idle: Sequence[Worker], workers: int) -> None:
+    def _help_others(self, idle: Sequence[Worker]) -> None:
         """Lets idle workers take over what others have not begun, or copy what takes too long."""
-        waiting = [
-            (number, one)
-            for own in self._open.values()
-            for number, one in list(own.items())[1:]
-            if not one.is_cancelled
-        ]
-        waiting.sort(key=lambda item: -item[1].portion.cost)
-        for number, assignment in waiting[: len(idle)]:
-            rest = self._rest(assignment)
-            self._cancel(number, assignment)
-            if rest is not None:
-                self._put_back(rest)
+        self._take_back(len(idle))
         helpers = deque(idle)
-        while helpers and (portion := self._next_portion(workers)) is not None:
+        while helpers and (portion := self._next_portion()) is not None:
             self._give(helpers.popleft(), portion)
         for assignment in self._stragglers():
             if not helpers:
@@ -243,6 +240,21 @@ class _Run:
                 for part in rest.split(len(helpers)) if len(rest) > 1 else [rest]:
                     self._counts.reassigned += len(part)
                     self._give(helpers.popleft(), part)
+
+    def _take_back(self, count: int) -> None:
+        """Takes back the `count` largest portions that no worker has begun with."""
+        waiting = [
+            (number, one)
+            for own in self._open.values()
+            for number, one in list(own.items())[1:]
+            if not one.is_cancelled and number not in self._stale
+        ]
+        waiting.sort(key=lambda item: -item[1].portion.cost)
+        for number, assignment in waiting[:count]:
+            rest = self._rest(assignment)
+            self._cancel(number, assignment)
+            if rest is not None:
+                self._put_back(rest)
 
     def _stragglers(self) -> list[_Assignment]:
         """Returns the portions that take much longer than expected, the oldest first."""
