@@ -5,6 +5,7 @@ The tests of this folder run only if LMEVAL_TEST_RAY is 1 (`make test-ray`).
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,10 +36,13 @@ class Nodes:
         )
         self.address = str(self._cluster.address)
         self.nodes: list[Any] = []
+        self._addresses = itertools.count(10)
 
     def add(self, cpus: int = 2) -> Any:
-        """Starts a node."""
-        self.nodes.append(self._cluster.add_node(num_cpus=cpus, num_gpus=0, **_SMALL))
+        """Starts a node with an address of its own, so that no driver connects through it."""
+        address = f"127.0.0.{next(self._addresses)}"
+        added = self._cluster.add_node(num_cpus=cpus, num_gpus=0, node_ip_address=address, **_SMALL)
+        self.nodes.append(added)
         return self.nodes[-1]
 
     def kill(self, node: Any) -> None:
@@ -71,20 +75,16 @@ def _ray_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_cluster() -> Iterator[Nodes]:
-    """A cluster of two nodes with two processors each, which tests leave as it is."""
+def all_nodes() -> Iterator[Nodes]:
+    """A cluster without workers."""
     nodes = Nodes()
-    nodes.add()
-    nodes.add()
     yield nodes
     nodes.close()
 
 
 @pytest.fixture
-def cluster() -> Iterator[Nodes]:
-    """A cluster of two nodes with two processors each, which a test may change."""
-    nodes = Nodes()
-    nodes.add()
-    nodes.add()
-    yield nodes
-    nodes.close()
+def cluster(all_nodes: Nodes) -> Nodes:
+    """A cluster of two nodes with two processors each; a test may kill nodes and add others."""
+    while len(all_nodes.nodes) < 2:
+        all_nodes.add()
+    return all_nodes

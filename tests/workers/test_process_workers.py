@@ -52,7 +52,7 @@ def test_the_driver_loads_no_weights() -> None:
         "print([type(o).__name__ for o in gc.get_objects() if isinstance(o, llama.Llama)])\n"
     )
     done = subprocess.run(
-        command()[:1] + ["-c", code], capture_output=True, text=True, env=environment(), check=True
+        [command()[0], "-c", code], capture_output=True, text=True, env=environment(), check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -96,7 +96,7 @@ def test_a_request_that_kills_workers_is_named_and_the_rest_is_scored(
 
 
 def test_an_exception_on_everything_is_raised_once(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="LogLM.loglikelihood failed: ValueError: cannot answer"):
+    with pytest.raises(ModelError, match=r"LogLM\.loglikelihood failed: ValueError: cannot answer"):
         log_results(tmp_path / "log", model_args={"faulty": " "}, executor="processes", workers=2)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -30,7 +30,11 @@ def answered(
     outcomes: dict[int, Any] = {}
     began = pool.now()
     scheduler = Scheduler(crew)
-    scheduler.run("loglikelihood", asked, lambda at, found: outcomes.update(zip(at, found)))
+
+    def deliver(positions: Sequence[int], found: Sequence[Any]) -> None:
+        outcomes.update(zip(positions, found, strict=True))
+
+    scheduler.run("loglikelihood", asked, deliver)
     return outcomes, pool.now() - began, scheduler.counts
 
 
@@ -174,7 +178,7 @@ def test_a_worker_that_cannot_be_placed_does_not_block() -> None:
 
 def test_workers_that_end_again_and_again_are_given_up() -> None:
     pool = FakePool(load_seconds=1, deadly=[f"text {i:06}" for i in range(300)])
-    with pytest.raises(ModelError, match="all workers have ended.*run the same command again"):
+    with pytest.raises(ModelError, match=r"all workers have ended.*run the same command again"):
         answered(pool, requests(300), 2, max_restarts=2)
     assert pool.deaths <= 6
 

@@ -11,6 +11,8 @@ import logging
 import math
 import os
 import pickle
+import re
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -29,6 +31,8 @@ logger = logging.getLogger(__name__)
 TAKE_SECONDS = 20.0
 #: How long a relay collects messages before it replies, so that one reply has many.
 COLLECT_SECONDS = 0.005
+#: How long to try to reach a cluster, in seconds.
+CONNECT_SECONDS = 10.0
 #: How often the resources of the cluster are read, in seconds.
 RESOURCES_SECONDS = 2.0
 #: How long a machine may be out of reach before its workers count as lost, in seconds.
@@ -68,8 +72,6 @@ class _Relay:
 
     def where(self) -> tuple[str, str, int]:
         """Returns the machine, its number in the cluster, and the id of the process."""
-        import socket
-
         context = _ray().get_runtime_context()
         return socket.gethostname(), context.get_node_id(), self._child.pid
 
@@ -165,6 +167,8 @@ class RayPool(WorkerPool):
         if self._was_connected:
             return  # by the program that runs the evaluation
         where = "on this machine" if address is None else f"at {address!r}"
+        if address is not None:
+            _check_reachable(address)
         try:
             self._ray.init(
                 address=address,
@@ -312,6 +316,23 @@ class RayPool(WorkerPool):
         self._refs.clear()
         if not self._was_connected and self._ray.is_initialized():
             self._ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raises `ModelError` if nothing listens at `HOST:PORT` or `ray://HOST:PORT`.
+
+    Ray itself would try for a minute or two. Other addresses are left to Ray.
+    """
+    found = re.fullmatch(r"(?:ray://)?([^/:\s]+):(\d{1,5})", address)
+    if found is None:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ModelError(
+            f"there is no Ray cluster at {address!r} ({_first_line(error)}). Start one with `ray "
+            "start --head`, check --ray_address, or leave it out to start one on this machine."
+        ) from error
 
 
 #: Settings of a cluster that is started for one run.

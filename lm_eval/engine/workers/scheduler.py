@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 IN_FLIGHT = 2
 #: How often a portion may end a worker or raise an exception.
 MAX_STRIKES = 3
+#: How many more times if workers have also ended with other requests: then something else ends
+#: them, such as preemption, and requests are rather not to blame.
+DOUBT_STRIKES = 2
 #: Into how many parts it is divided after the first time; after the second, into single requests.
 PARTS = 16
 #: A portion is copied if it takes this many times longer than expected, and at least so long.
@@ -140,6 +143,7 @@ class _Run:
         self._speeds: deque[float] = deque(maxlen=64)
         self._any_answer = False
         self._exceptions = 0
+        self._losses = 0
         #: How many exceptions the model of each worker has raised in a row.
         self._in_a_row: Counter[Worker] = Counter()
         self._began = crew.pool.now()
@@ -387,8 +391,9 @@ class _Run:
                 self._stale.discard(number)
                 continue
             if place == 0 and not lost.innocent:
+                self._losses += 1
                 reason = f"the worker {lost.reason}"
-                self._strike(assignment, reason, reason)
+                self._strike(assignment, reason, reason, self._losses)
             elif not assignment.is_cancelled and (rest := self._unshared_rest(assignment)):
                 self._put_back(rest)
 
@@ -406,14 +411,18 @@ class _Run:
             p for p in positions if p in self._unanswered and p not in elsewhere
         )
 
-    def _strike(self, assignment: _Assignment, what: str, reason: str) -> None:
-        """Divides a portion that has failed; a single request that failed too often is given up."""
+    def _strike(self, assignment: _Assignment, what: str, reason: str, losses: int = 0) -> None:
+        """Divides a portion that has failed; a single request that failed too often is given up.
+
+        `losses` is how many workers have ended so far, if one of them is the failure.
+        """
         rest = self._unshared_rest(assignment)
         if rest is None:
             return
         strikes = rest.strikes + 1
         distinct = len({id(request) for request in rest.requests})
-        if strikes >= MAX_STRIKES and distinct == 1:
+        allowed = MAX_STRIKES + (DOUBT_STRIKES if losses > strikes else 0)
+        if strikes >= allowed and distinct == 1:
             self._quarantine(rest, reason)
             return
         parts = rest.split(PARTS if strikes < MAX_STRIKES - 1 else len(rest))
@@ -429,16 +438,16 @@ class _Run:
 
     def _quarantine(self, portion: Portion, reason: str) -> None:
         """Gives up the request that is the cause of failures."""
-        request = portion.requests[0]
+        request, attempts = portion.requests[0], portion.strikes + 1
         logger.error(
             "task %s, document %s (request %s of it) is given up after %d attempts: %s.",
             request.task_name,
             request.doc_number,
             request.idx,
-            MAX_STRIKES,
+            attempts,
             reason.rstrip("."),
         )
         self._counts.quarantined += 1
         self._unanswered.difference_update(portion.positions)
-        failure = Failure(f"given up after {MAX_STRIKES} attempts: {reason}")
+        failure = Failure(f"given up after {attempts} attempts: {reason}")
         self._deliver(portion.positions, [failure] * len(portion))
