@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-import random
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
 
 from lm_eval.api.group import Group
 from lm_eval.api.model import LM
@@ -44,11 +40,12 @@ from lm_eval.logs import setup_logging
 from lm_eval.models.create import (
     check_before_loading,
     check_model,
-    create_model,
     length_check,
     never_measured,
+    opened_model,
 )
 from lm_eval.models.identity import model_identity
+from lm_eval.models.seeding import seed_generators
 from lm_eval.preparation import (
     build_requests,
     check_fit,
@@ -141,16 +138,17 @@ def _evaluate_run(
         if run.check_integrity:
             with code_session(run, active_run.verdicts):
                 check_integrity(run.task_list, manager, tasks, run.seed.fewshot)
-    with stages("load_model"):
-        if lm is None:
-            check_before_loading(run)
-            with mirror_at(run.data_dir):
-                check_lengths(run, length_check(run), tasks)
-            lm = create_model(run)
-    seed_generators(run.seed)
-    return evaluate_tasks(
-        run, lm, tasks, groups, active_run, stages, run.seed.torch, started, decontamination
-    )
+    with ExitStack() as opened:
+        with stages("load_model"):
+            if lm is None:
+                check_before_loading(run)
+                with mirror_at(run.data_dir):
+                    check_lengths(run, length_check(run), tasks)
+                lm = opened.enter_context(opened_model(run))
+        seed_generators(run.seed)
+        return evaluate_tasks(
+            run, lm, tasks, groups, active_run, stages, run.seed.torch, started, decontamination
+        )
 
 
 @numpy_on_one_thread()
@@ -297,19 +295,6 @@ def exits_as_errors() -> Iterator[None]:
         ) from error
 
 
-def seed_generators(seeds: Seeds) -> None:
-    """Seeds `random`, numpy and, if it is imported, torch; a seed of None changes nothing.
-
-    The few-shot seed is not used here.
-    """
-    if seeds.random is not None:
-        random.seed(seeds.random)
-    if seeds.numpy is not None:
-        np.random.seed(seeds.numpy)
-    if seeds.torch is not None and "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seeds.torch)
-
-
 # -- entry points that the published harness has too ------------------------------------------
 
 
@@ -355,6 +340,12 @@ def simple_evaluate(
     max_failed: float | None = DEFAULT_MAX_FAILED,
     decontaminate: str | None = None,
     require_isolation: str | None = None,
+    executor: str | None = None,
+    workers: int | str | None = None,
+    gpus_per_worker: float | None = None,
+    cpus_per_worker: float | None = None,
+    ray_address: str | None = None,
+    max_restarts: int | None = None,
 ) -> EvalResults | None:
     """Evaluates a model on tasks and returns the results.
 
@@ -412,6 +403,14 @@ def simple_evaluate(
             contain the scores over the documents that were not found in the corpus.
         require_isolation: the isolation that programs of code tasks need at least, for example
             "landlock+seccomp" (docs/code.md).
+        executor: where the model runs: "in_process" (the default), "processes" for several
+            processes on this machine, or "ray" for a Ray cluster (docs/clusters.md).
+        workers: the number of processes that hold the model, or "auto".
+        gpus_per_worker: the number of GPUs of each; a part of 1 if several share a GPU.
+        cpus_per_worker: the number of processors of each.
+        ray_address: the address of the Ray cluster: "auto" or "ray://HOST:PORT"; by default the
+            one on this machine, which is started if there is none.
+        max_restarts: how often in a row a worker may end without an answer before it is given up.
 
     Returns:
         The results (docs/results.md); None in a process that does not collect answers (a rank other
@@ -452,6 +451,12 @@ def simple_evaluate(
         fresh=fresh,
         decontaminate=decontaminate,
         require_isolation=require_isolation,
+        executor=executor,
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
+        cpus_per_worker=cpus_per_worker,
+        ray_address=ray_address,
+        max_restarts=max_restarts,
     )
     results = run_evaluation(run, task_manager)
     if evaluation_tracker is not None and results is not None:
@@ -477,6 +482,7 @@ def resume(
     use_cache: str | None = None,
     trust_remote_code: bool = False,
     confirm_run_unsafe_code: bool = False,
+    executor: Mapping[str, Any] | None = None,
 ) -> EvalResults | None:
     """Resumes an interrupted run, with the settings recorded in its folder; returns the results.
 
@@ -499,6 +505,8 @@ def resume(
         use_cache: the file with stored answers.
         trust_remote_code: allows code of the model's repository.
         confirm_run_unsafe_code: allows code that the model writes.
+        executor: where the model runs now, as settings of a run: `{"executor": "processes",
+            "workers": 2}`. None for where it ran before.
     """
     stored = run_to_resume(Path(folder).absolute(), run)
     given = RunConfig(model_args=model_args, include_path=include_path)
@@ -509,6 +517,7 @@ def resume(
         model=model,
         model_args=given.model_args,
         use_cache=use_cache,
+        executor=executor,
     )
     settings = stored.to_resume(consent)
     if data_dir is not None:

@@ -16,6 +16,7 @@ EXTRAS = {
     "llama_cpp": "llama-cpp",
     "math_verify": "math",
     "nltk": "ifeval",
+    "ray": "ray",
     "rouge_score": "rouge",
     "sacrebleu": "metrics",
     "sglang": "sglang",

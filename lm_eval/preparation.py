@@ -197,7 +197,8 @@ def make_context(run: RunConfig, lm: LM, seed: int | None) -> RunContext:
     have it.
     """
     named = run.apply_chat_template
-    by_name = isinstance(named, str) and isinstance(lm, TemplateLM)
+    can_name = isinstance(lm, TemplateLM) or getattr(lm, "names_templates", False)
+    by_name = isinstance(named, str) and can_name
     return RunContext(
         seed=seed,
         chat_template=lm.chat_template(named) if by_name else None,
@@ -280,7 +281,14 @@ def count_tokens(lm: LM, task: Task) -> None:
     Does nothing if the model has no method to encode requests.
     """
     encode = getattr(lm, "_encode_request", None) or getattr(lm, "_encode_pair", None)
-    if encode is not None and task.needs("tokens"):
+    if encode is None or not task.needs("tokens"):
+        return
+    lengths_of = getattr(lm, "continuation_lengths", None)
+    if lengths_of is not None:  # a model in other processes counts many at once
+        pairs = [request.args[:2] for request in task.instances]
+        for request, length in zip(task.instances, lengths_of(pairs), strict=True):
+            request.set_tokens(length)
+    else:
         for request in task.instances:
             request.set_tokens(len(encode(*request.args[:2])[1]))
 

@@ -150,6 +150,55 @@ def add_data_dir(parser: Any) -> None:
     )
 
 
+def add_workers(group: Any) -> None:
+    """Adds the options that decide where the model runs; they are absent if they are not given."""
+    absent = argparse.SUPPRESS
+    group.add_argument(
+        "--executor",
+        choices=("in_process", "processes", "ray"),
+        default=absent,
+        help="where the model runs: in this process (default), in several processes, or on a Ray "
+        "cluster",
+    )
+    group.add_argument(
+        "--workers", metavar="N", default=absent, help="how many workers hold the model, or 'auto'"
+    )
+    group.add_argument(
+        "--gpus_per_worker",
+        type=float,
+        metavar="N",
+        default=absent,
+        help="GPUs of each worker; a part of 1 if several share a GPU",
+    )
+    group.add_argument(
+        "--cpus_per_worker", type=float, metavar="N", default=absent, help="processors of each"
+    )
+    group.add_argument(
+        "--ray_address",
+        metavar="ADDRESS",
+        default=absent,
+        help="the Ray cluster: auto, or ray://HOST:PORT (default: start one on this machine)",
+    )
+    group.add_argument(
+        "--max_restarts",
+        type=int,
+        metavar="N",
+        default=absent,
+        help="how often in a row a worker may end without an answer (default: 3)",
+    )
+
+
+def workers_of(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """Returns the options of `add_workers` that were given; None if `--executor` was not."""
+    given = {name: value for name, value in vars(arguments).items() if name in _WORKER_OPTIONS}
+    return given if "executor" in given else None
+
+
+_WORKER_OPTIONS = (
+    *("executor", "workers", "gpus_per_worker", "cpus_per_worker", "ray_address", "max_restarts"),
+)
+
+
 def add_consent(parser: Any) -> None:
     """Adds the options that allow a run of someone else to use code, a server or secrets.
 

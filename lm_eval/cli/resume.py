@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from lm_eval.cli.options import add_consent, add_data_dir, add_run_id, add_verbosity, include_paths
+from lm_eval.cli.options import (
+    add_consent,
+    add_data_dir,
+    add_run_id,
+    add_verbosity,
+    add_workers,
+    include_paths,
+    workers_of,
+)
 
 HELP = "resume an interrupted run"
 
@@ -18,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--use_cache", "-c", metavar="FILE", help="the file with stored answers, if there is one"
     )
+    add_workers(parser)
     add_verbosity(parser)
 
 
@@ -43,5 +52,6 @@ def execute(arguments: argparse.Namespace) -> int:
         use_cache=arguments.use_cache,
         trust_remote_code=arguments.trust_remote_code,
         confirm_run_unsafe_code=arguments.confirm_run_unsafe_code,
+        executor=workers_of(arguments),
     )
     return exit_code(results)

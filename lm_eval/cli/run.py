@@ -17,6 +17,7 @@ from lm_eval.cli.options import (
     add_table,
     add_uncertainty,
     add_verbosity,
+    add_workers,
     include_paths,
 )
 from lm_eval.launch import torch_distributed
@@ -111,6 +112,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("true", "refresh", "delete"),
         help="accepted for compatibility, without effect",
     )
+
+    group = parser.add_argument_group("workers")
+    add_workers(group)
 
     group = parser.add_argument_group("output")
     group.add_argument(

@@ -133,6 +133,11 @@ _TEXT_SETTINGS = (
     *("system_instruction", "include_path"),
 )
 
+#: Where a model runs: in this process, in processes of this machine, or on a Ray cluster.
+EXECUTORS = ("in_process", "processes", "ray")
+#: The settings of executors with workers.
+WORKER_SETTINGS = ("workers", "gpus_per_worker", "cpus_per_worker", "ray_address", "max_restarts")
+
 #: Environment variables that select the data, packs or prompts of a run; recorded with the run.
 VARIABLES = ("LMEVAL_DATA_DIR", "LMEVAL_PACKS_DIR", "LMEVAL_PROMPTSOURCE_DIR")
 
@@ -186,6 +191,12 @@ class RunConfig:
     trust_remote_code: bool = False
     confirm_run_unsafe_code: bool = False
     require_isolation: str | None = None
+    executor: str | None = None
+    workers: Any = None
+    gpus_per_worker: float | None = None
+    cpus_per_worker: float | None = None
+    ray_address: str | None = None
+    max_restarts: int | None = None
     metadata: Any = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     """The `VARIABLES` that were set when the run was recorded; used for those not set now."""
@@ -224,6 +235,7 @@ class RunConfig:
                 )
         if self.require_isolation is not None:
             self._check_isolation_name()
+        self._check_workers()
         if self.fewshot_as_multiturn and not self.apply_chat_template:
             raise ConfigError("fewshot_as_multiturn needs apply_chat_template; set that too.")
         if self.fewshot_as_multiturn is None:
@@ -231,6 +243,45 @@ class RunConfig:
         if self.trust_remote_code:
             self.model_args = {**self.model_args, "trust_remote_code": True}
             self._given["model_args"] = self.model_args
+
+    def _check_workers(self) -> None:
+        """Raises `ConfigError` if the executor is unknown, or its settings do not fit it.
+
+        Afterwards `executor` is None for a model in this process, and `workers` is None for as many
+        as there is room for.
+        """
+        if self.executor not in (None, *EXECUTORS):
+            raise ConfigError(
+                f"executor must be one of {', '.join(EXECUTORS)}, not {_shown(self.executor)}."
+            )
+        self.executor = None if self.executor == EXECUTORS[0] else self.executor
+        given = [name for name in WORKER_SETTINGS if getattr(self, name) is not None]
+        if self.executor is None and given:
+            raise ConfigError(
+                f"{given[0]} needs workers: also give --executor processes (several processes on "
+                "this machine) or --executor ray (a Ray cluster)."
+            )
+        if self.ray_address is not None and self.executor != "ray":
+            raise ConfigError("ray_address needs --executor ray.")
+        if self.workers == "auto":
+            self.workers = None
+        for name, smallest in (("workers", 1), ("max_restarts", 0)):
+            if getattr(self, name) is not None:
+                number = _number(name, getattr(self, name), "a whole number")
+                if number < smallest or number != int(number):
+                    raise ConfigError(
+                        f"{name} must be a whole number of at least {smallest}, not {number:g}."
+                    )
+                setattr(self, name, int(number))
+        for name in ("gpus_per_worker", "cpus_per_worker"):
+            if getattr(self, name) is not None:
+                number = _number(name, getattr(self, name))
+                if number < 0 or (number > 1 and number != int(number)):
+                    raise ConfigError(
+                        f"{name} must be a whole number, or a part of 1 such as 0.5, not "
+                        f"{number:g}."
+                    )
+                setattr(self, name, number)
 
     def as_given(self, name: str) -> Any:
         """Returns `model_args` or `gen_kwargs` in the form in which they were given.
@@ -530,6 +581,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("use_cache", "output_path", "data_dir"), ("a path", _is_path)),
     "include_path": ("a path or a list of paths", _is_paths),
     **dict.fromkeys(("system_instruction", "cluster", "samples_format"), ("text", _is_text)),
+    **dict.fromkeys(("executor", "ray_address"), ("text", _is_text)),
     "device": ("a name such as cuda:0", lambda value: not isinstance(value, (list, dict, tuple))),
     "verbosity": ("a level such as INFO", lambda value: isinstance(value, (str, int))),
     "apply_chat_template": (

@@ -18,9 +18,16 @@ from lm_eval.engine.answer import answer
 from lm_eval.engine.choose_executor import executor_for
 from lm_eval.engine.keys import set_digests
 from lm_eval.engine.threads import numpy_on_one_thread
-from lm_eval.evaluator import evaluate_tasks, seed_generators
-from lm_eval.models.create import check_before_loading, check_model, create_model, never_measured
+from lm_eval.evaluator import evaluate_tasks
+from lm_eval.models.create import (
+    check_before_loading,
+    check_model,
+    close_model,
+    create_model,
+    never_measured,
+)
 from lm_eval.models.identity import model_identity
+from lm_eval.models.seeding import seed_generators
 from lm_eval.preparation import (
     build_requests,
     check_fit,
@@ -113,6 +120,8 @@ class Contestant:
 
     def unload(self) -> None:
         """Drops the model, so that its memory is free for the other one."""
+        if self._lm is not None:
+            close_model(self._lm)
         self._lm = None
         gc.collect()
         torch = sys.modules.get("torch")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lm_eval.engine.executor import Executor
 from lm_eval.engine.in_process import InProcess, Lockstep
 from lm_eval.engine.ranks import LaunchedRanks
+from lm_eval.engine.workers.remote_model import RemoteLM
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 def executor_for(run: RunConfig, lm: LM) -> Executor:
     """Returns the executor that runs `lm`, chosen by the model's attributes.
 
-    `LaunchedRanks` if `lm.world_size` is above 1 (data parallel processes), `Lockstep` if
-    `lm.lockstep` is true (one model split over processes), otherwise `InProcess`. `run` is not used
-    yet: no setting of a run selects an executor.
+    `WorkersExecutor` for a model that workers hold (`RemoteLM`), `LaunchedRanks` if `lm.world_size`
+    is above 1 (data parallel processes), `Lockstep` if `lm.lockstep` is true (one model split over
+    processes), otherwise `InProcess`. `run` is not used: its setting `executor` takes effect
+    earlier, in what `create_model` returns.
     """
+    if isinstance(lm, RemoteLM):
+        return lm.executor
     if getattr(lm, "world_size", 1) > 1:
         return LaunchedRanks(lm)
     if getattr(lm, "lockstep", False):

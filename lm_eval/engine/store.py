@@ -53,6 +53,9 @@ LOCK_TIMEOUT = 60.0
 #: an I/O error.
 _FULL_BELOW = 64 * 1024
 
+#: How many answers are written at a time when stores are merged.
+_MERGED_AT_ONCE = 50_000
+
 #: The value that `AnswerStore.find` returns for a key without a stored answer.
 MISSING: Any = object()
 
@@ -298,6 +301,28 @@ class AnswerStore:
         known = [key for key in keys if key in self._answers or key in self._failures]
         self.add_failures({key: FORGOTTEN for key in known if key is not None})
 
+    def merge(self, other: AnswerStore) -> list[bytes]:
+        """Adds the answers of another store of the same model, and the reasons of its failures.
+
+        Returns the keys of answers that are different here; nothing is added then. A failure is
+        added only if its request has no answer here.
+        """
+        mine, theirs = self._answers, other._answers
+        different = [key for key, value in theirs.items() if mine.get(key, value) != value]
+        if different:
+            return different
+        by_kind: dict[str, list[bytes]] = {}
+        for key, value in theirs.items():
+            if key not in mine:
+                by_kind.setdefault(_kind_of(value), []).append(key)
+        for kind, keys in by_kind.items():
+            for start in range(0, len(keys), _MERGED_AT_ONCE):
+                part = keys[start : start + _MERGED_AT_ONCE]
+                self.add(kind, part, [theirs[key] for key in part])
+        new = {key: why for key, why in other._failures.items() if key not in mine}
+        self.add_failures({key: why for key, why in new.items() if key not in self._failures})
+        return []
+
     def close(self) -> None:
         """Closes the file, and waits until an fsync has written all answers to the disk.
 
@@ -318,6 +343,20 @@ class AnswerStore:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def models_in(path: Path) -> list[str]:
+    """Returns the identities of the models whose answers are in a store.
+
+    Raises `StoreError` if the file is not a store or cannot be read.
+    """
+    connection = _connect(path, read_only=True)
+    try:
+        return [row[0] for row in connection.execute("SELECT identity FROM models ORDER BY id")]
+    except sqlite3.Error as error:
+        raise _store_error(path, error) from error
+    finally:
+        connection.close()
 
 
 def _connect(path: Path, read_only: bool) -> sqlite3.Connection:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from lm_eval.api.instance import OUTPUT_TYPES
 from lm_eval.api.model import LM, LengthCheck
 from lm_eval.api.registry import get_model, model_registry
 from lm_eval.config.run import RunConfig
+from lm_eval.engine.workers.remote_model import RemoteLM
 from lm_eval.errors import (
     ConfigError,
     EvalError,
@@ -58,6 +60,10 @@ def check_before_loading(run: RunConfig) -> None:
     constructor does not have, otherwise what its method `check_before_loading` raises. A model
     passed as an object is not checked.
     """
+    if run.executor in ("processes", "ray"):
+        from lm_eval.models.remote import check_workers
+
+        check_workers(run)
     if isinstance(run.model, str):
         model_class = _model_class(run.model)
         _check_arguments(run.model, model_class, run.model_args)
@@ -88,11 +94,18 @@ def never_measured(run: RunConfig) -> dict[str, str]:
 def create_model(run: RunConfig) -> LM:
     """Returns the model of the run: the object given, or one created from its name and arguments.
 
+    With an `executor` that starts workers, only these load the model, and the object returned
+    stands in for it (`RemoteLM`); pass it to `close_model` in the end.
+
     Raises `ConfigError`, which is also a `TypeError`, for unknown or missing arguments. Raises
     `ModelError`, which is also an instance of the original type, if the constructor fails. Raises
     what `check_model` raises.
     """
     check_model(run)
+    if run.executor in ("processes", "ray"):
+        from lm_eval.models.remote import connect
+
+        return connect(run)
     if isinstance(run.model, LM):
         return run.model
     model_class = _model_class(run.model)
@@ -126,6 +139,22 @@ def create_model(run: RunConfig) -> LM:
         if isinstance(error, SystemExit):
             raise failed from error
         raise as_original_type(failed, error) from error
+
+
+def close_model(lm: LM) -> None:
+    """Ends the workers of a model that `create_model` returned; does nothing for other models."""
+    if isinstance(lm, RemoteLM):
+        lm.close()
+
+
+@contextmanager
+def opened_model(run: RunConfig) -> Iterator[LM]:
+    """Yields the model of the run (`create_model`), and ends its workers after the `with` block."""
+    lm = create_model(run)
+    try:
+        yield lm
+    finally:
+        close_model(lm)
 
 
 def _raise_unknown(model: str) -> NoReturn:

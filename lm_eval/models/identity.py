@@ -17,6 +17,7 @@ from typing import Any
 
 from lm_eval.api.model import LM
 from lm_eval.config.run import SPEED_ARGUMENTS, RunConfig
+from lm_eval.engine.workers.remote_model import RemoteLM
 from lm_eval.models.location import location_of, source_digest
 from lm_eval.redaction import hide_secrets, without_secrets
 
@@ -47,6 +48,8 @@ def model_identity(run: RunConfig, lm: LM) -> str:
     and, without `identity`, by hashes of its weights and tokenizer. For a third-party class without
     `identity` that is given by name, a hash of its code is added (`source_digest`).
     """
+    if isinstance(lm, RemoteLM):
+        return lm.facts.identity
     own = lm.identity() if hasattr(lm, "identity") else None
     settings = None
     if not isinstance(run.model, str):

@@ -18,7 +18,7 @@ from typing import Any
 
 from lm_eval.api.registry import model_registry
 from lm_eval.config.arguments import parse_arguments
-from lm_eval.config.run import absolute_path
+from lm_eval.config.run import WORKER_SETTINGS, absolute_path
 from lm_eval.errors import ForeignRunError, OutputError
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ class Consent:
         model: the model class, used instead of the recorded one.
         model_args: model arguments, which replace the recorded ones of the same name.
         use_cache: the store of answers, used instead of the recorded one.
+        executor: where the model runs, and its settings, used instead of the recorded ones. None
+            for the recorded ones.
     """
 
     trust_remote_code: bool = False
@@ -63,6 +65,7 @@ class Consent:
     model: str | None = None
     model_args: Mapping[str, Any] = field(default_factory=dict)
     use_cache: str | None = None
+    executor: Mapping[str, Any] | None = None
 
     def apply(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Returns recorded settings with those of this command line in their place."""
@@ -78,7 +81,14 @@ class Consent:
             changed["model"] = self.model
         if self.use_cache is not None:
             changed["use_cache"] = absolute_path(self.use_cache)
+        if self.executor is not None:
+            changed = {**_without_executor(changed), **self.executor}
         return changed
+
+
+def _without_executor(settings: Mapping[str, Any]) -> dict[str, Any]:
+    left_out = ("executor", *WORKER_SETTINGS)
+    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 @dataclass(frozen=True)
@@ -112,6 +122,8 @@ def permitted(
     needed = list(_needed(settings, changed, consent, asks))
     if needed:
         raise ForeignRunError(_message(where, needed))
+    if consent.executor is None:  # the address of a cluster is that of a stranger
+        changed = _without_executor(changed)
     for name in _TRACKERS if asks else ():
         if changed.pop(name, None):
             logger.warning("%s: not made here, so its %s are not used.", where, name)

@@ -158,6 +158,11 @@ class RunFolder:
         runs = [*others, record.without_secrets()]
         self._write(RECORD_FILE, {"format": FORMAT, "runs": [run.to_json() for run in runs]})
 
+    def write_records(self, records: Sequence[RunRecord]) -> None:
+        """Writes `run.json` with these records, in place of all others."""
+        runs = [record.without_secrets().to_json() for record in records]
+        self._write(RECORD_FILE, {"format": FORMAT, "runs": runs})
+
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes `content` as JSON to the file `name`, completely or not at all.
 

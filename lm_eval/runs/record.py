@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from lm_eval.config.run import SPEED_ARGUMENTS, RunConfig, secrets_in
+from lm_eval.config.run import SPEED_ARGUMENTS, WORKER_SETTINGS, RunConfig, secrets_in
 from lm_eval.errors import OutputError
 from lm_eval.redaction import known_redactor, without_secrets
 from lm_eval.results.checksums import CHECKSUM, checksum
@@ -23,6 +23,7 @@ _IRRELEVANT = {
     *("output_path", "log_samples", "samples_format", "show_config", "write_out", "verbosity"),
     *("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args"),
     *("batch_size", "max_batch_size", "device", "cache_requests", "check_integrity", "max_failed"),
+    *("executor", *WORKER_SETTINGS),
     *("data_dir", "environment"),  # changed data is detected by its hash
 }
 

@@ -19,7 +19,7 @@ from lm_eval.engine.keys import is_sampled
 from lm_eval.errors import ConfigError, DataError
 from lm_eval.evaluator import run_evaluation
 from lm_eval.launch import launched_count
-from lm_eval.models.create import check_before_loading, check_model, create_model
+from lm_eval.models.create import check_before_loading, check_model, close_model, create_model
 from lm_eval.results.provenance import model_name
 from lm_eval.runs.folder import ANSWERS_FILE
 from lm_eval.studies.documents import draw_documents
@@ -137,6 +137,8 @@ def study(
             results = run_evaluation(run, manager, lm=lm)
             assert results is not None  # there is a single process
             found += _scores(results, label, setting, model.task_list)
+        if lm is not None:
+            close_model(lm)
         lm = None
         _free_memory()
     return Study(labels, list(_in_one_metric(found, metric)))

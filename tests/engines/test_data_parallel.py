@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import lm_eval
+from lm_eval.engine.workers.devices import device_subsets
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.demo.model import WEIGHTS
 from lm_eval.models.engines.base import OnlyEngine
-from lm_eval.models.engines.data_parallel import device_subsets
 from lm_eval.models.engines.dealing import Dealer, cut, score_units
 from lm_eval.models.planned.jobs import Window
 from lm_eval.models.vllm_causallms import VLLM

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import multiprocessing
-import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, Literal
 
 from lm_eval.api.usage import Usage
+from lm_eval.engine.workers.child import describe_exit, start_process, wait_for_end
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.engines.dealing import Dealer, score_units
 from lm_eval.models.engines.messages import (
@@ -39,30 +35,8 @@ from lm_eval.models.planned.jobs import GenerationJob, Window, groups
 JOBS_AT_ONCE = 8
 #: How often processes are checked for having ended, in seconds.
 CHECK_SECONDS = 1.0
-#: How long a process may take to end by itself, in seconds.
-END_SECONDS = 10.0
 
 _COMMAND = "from lm_eval.models.engines.worker import main; main({})"
-
-
-def device_subsets(copies: int, each: int, variable: str) -> list[dict[str, str]]:
-    """Returns for each copy of an engine the environment variable that gives it its devices.
-
-    Args:
-        copies: the number of engines.
-        each: the number of devices of each.
-        variable: the name of the variable. If it is set, its devices are divided.
-    """
-    given = os.environ.get(variable)
-    names = given.split(",") if given else [str(number) for number in range(copies * each)]
-    if len(names) < copies * each:
-        raise ConfigError(
-            f"{copies} engines with {each} device{'s' if each > 1 else ''} each need "
-            f"{copies * each} devices; {variable}={given} has {len(names)}."
-        )
-    return [
-        {variable: ",".join(names[number * each : (number + 1) * each])} for number in range(copies)
-    ]
 
 
 class _Open:
@@ -134,11 +108,7 @@ class _Process:
         return found
 
     def _how_it_ended(self) -> str:
-        status = _end(self.process)
-        if status >= 0:
-            reason = f"ended with exit code {status}"
-        else:
-            reason = f"was killed by {signal.Signals(-status).name}"
+        reason = describe_exit(wait_for_end(self.process))
         return f"{reason}; its log is above. Run the same command again to continue."
 
 
@@ -173,7 +143,7 @@ class EngineCopies:
         try:
             for number, more in enumerate(variables, 1):
                 name = f"{engine}, engine {number} of {len(variables)}"
-                self._processes.append(_start(name, more))
+                self._processes.append(_Process(name, *start_process(_COMMAND, more)))
             for one in self._processes:
                 one.send(start)
             ready: dict[str, Ready] = {}
@@ -229,7 +199,7 @@ class EngineCopies:
         for one in self._processes:
             one.connection.close()  # the process notices it and ends
         for one in self._processes:
-            _end(one.process)
+            wait_for_end(one.process)
         self._processes = []
 
     def _receivers(self) -> int:
@@ -288,29 +258,3 @@ class EngineCopies:
             ]
             if found:
                 return found
-
-
-def _end(process: subprocess.Popen[bytes]) -> int:
-    """Returns the exit status of a process that should end; kills it if it does not."""
-    try:
-        return process.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
-
-
-def _start(name: str, variables: Mapping[str, str]) -> _Process:
-    """Starts the process of an engine, which waits for the message `Start`.
-
-    Not with `multiprocessing`, which would import the main module of the evaluation there, and so
-    fail if that has no `if __name__ == "__main__"`.
-    """
-    ours, theirs = multiprocessing.Pipe()
-    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    process = subprocess.Popen(
-        [sys.executable, "-c", _COMMAND.format(theirs.fileno())],
-        env={**os.environ, "PYTHONPATH": paths, **variables},
-        pass_fds=[theirs.fileno()],
-    )
-    theirs.close()
-    return _Process(name, process, ours)

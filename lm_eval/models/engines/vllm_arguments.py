@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lm_eval.engine.workers.devices import device_subsets
 from lm_eval.errors import ConfigError
 from lm_eval.models.engines.arguments import as_integer
-from lm_eval.models.engines.data_parallel import device_subsets
 
 #: The bytes that the log-probabilities of a prompt may take while vLLM computes them.
 SCORE_BYTES = 2 << 30

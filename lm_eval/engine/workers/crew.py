@@ -1,0 +1,312 @@
+"""Keeps the workers of a run going: starts them, checks their models, replaces those that end."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lm_eval.engine.workers.messages import (
+    Broken,
+    Call,
+    Ended,
+    LogMessage,
+    Message,
+    ModelFacts,
+    Placed,
+    Ready,
+    Result,
+    SetContext,
+)
+from lm_eval.engine.workers.pool import WorkerPool
+from lm_eval.engine.workers.same_model import check_driver, check_same
+from lm_eval.errors import ConfigError, ModelError
+
+logger = logging.getLogger(__name__)
+
+#: How long the first worker may wait for a place, in seconds.
+PLACE_SECONDS = 60.0
+#: How often it is logged that no worker has a place, and how long `poll` waits at most.
+WARN_SECONDS = 30.0
+POLL_SECONDS = 1.0
+#: A worker that ends twice in a row without an answer is replaced after this many seconds, doubled
+#: each time up to the maximum.
+FIRST_DELAY = 1.0
+MAX_DELAY = 60.0
+
+
+@dataclass(eq=False)
+class Worker:
+    """One place in the crew. When its worker ends, another one takes the place."""
+
+    name: str
+    number: int = 0
+    """The number of the present worker in the pool; 0 if there is none."""
+    is_ready: bool = False
+    was_placed: bool = False
+    losses: int = 0
+    """How many workers have ended in this place since the last answer from it."""
+    next_start: float = 0.0
+    """When the next worker is started here, if there is none."""
+    requests: int = 0
+    """How many requests were answered here, and in how many seconds."""
+    seconds: float = 0.0
+    facts: ModelFacts | None = None
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The worker of a place has ended."""
+
+    reason: str
+    innocent: bool
+
+
+@dataclass
+class Crew:
+    """The workers of a run.
+
+    Args:
+        pool: starts the workers.
+        count: the number of workers; None for as many as the pool has room for.
+        max_restarts: how often in a row a worker may end without having answered anything.
+    """
+
+    pool: WorkerPool
+    count: int | None
+    max_restarts: int = 3
+    workers: list[Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._by_number: dict[int, Worker] = {}
+        self._facts: ModelFacts | None = None
+        self._context: SetContext | None = None
+        self._numbers = itertools.count(1)
+        self._names = itertools.count(1)
+        self._waiting: deque[tuple[Worker, Message | Lost]] = deque()
+        self._logged: set[str] = set()
+        self._last_reason = ""
+        self._started_at = self._warned_at = self.pool.now()
+        self._given_up = 0
+        self.restarts = 0
+        """How many workers have been replaced."""
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def start(self) -> ModelFacts:
+        """Starts the workers; returns what is known of the model when the first one has loaded it.
+
+        Raises `ModelError` if there is no place for any worker, or if none can load the model;
+        `ConfigError` if the settings of the run are wrong.
+        """
+        self._started_at = self._warned_at = self.pool.now()
+        self._fill()
+        while self._facts is None:
+            self._waiting.extend(self._step(POLL_SECONDS))
+            waited = self.pool.now() - self._started_at
+            if not any(worker.was_placed for worker in self.workers) and waited > PLACE_SECONDS:
+                raise ModelError(
+                    f"no worker could be started within {PLACE_SECONDS:.0f} seconds. "
+                    f"{self.pool.shortage()}"
+                )
+        return self._facts
+
+    def set_context(self, context: SetContext | None) -> None:
+        """Passes the settings of a run to all workers, also to those that are started later."""
+        self._context = context
+        if context is not None:
+            for worker in self.ready:
+                self.pool.send(worker.number, context)
+
+    @property
+    def ready(self) -> list[Worker]:
+        """The workers that have loaded the model."""
+        return [worker for worker in self.workers if worker.is_ready]
+
+    def _fill(self) -> None:
+        """Starts workers in the places that have none, and adds places if there is more room."""
+        target = self.pool.target() if self.count is None else self.count
+        wanted = max(1, target or 1) - self._given_up
+        while len(self.workers) < wanted:
+            self.workers.append(Worker(f"worker {next(self._names)}"))
+        surplus = len(self.workers) - wanted
+        for worker in [one for one in self.workers if not one.is_ready][: max(0, surplus)]:
+            self._remove(worker)  # there is no room for it any more
+        now = self.pool.now()
+        for worker in self.workers:
+            if not worker.number and worker.next_start <= now:
+                worker.number = self.pool.start()
+                self._by_number[worker.number] = worker
+
+    def _remove(self, worker: Worker) -> None:
+        if worker.number:
+            self.pool.stop(worker.number)
+            del self._by_number[worker.number]
+        self.workers.remove(worker)
+
+    # -- working -----------------------------------------------------------------------------------
+
+    def events(self, timeout: float) -> Sequence[tuple[Worker, Message | Lost]]:
+        """Returns what workers have sent, and `Lost` for those that have ended.
+
+        Waits up to `timeout` seconds. Raises `ModelError` if no worker is left, or if one has
+        loaded another model.
+        """
+        if self._waiting:
+            found = list(self._waiting)
+            self._waiting.clear()
+            return found
+        found = self._step(timeout)
+        self._warn_if_idle()
+        return found
+
+    def send(self, worker: Worker, message: object) -> None:
+        """Sends a message to a worker."""
+        self.pool.send(worker.number, message)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Returns what a method of the model returns in one of the workers.
+
+        The method must not depend on the worker. Raises `ModelError` if it raises an exception.
+        """
+        while True:
+            worker = self._any_ready()
+            call = Call(next(self._numbers), method, arguments)
+            self.send(worker, call)
+            while worker.is_ready:
+                for sender, message in self._step(POLL_SECONDS):
+                    if isinstance(message, Result):
+                        if message.number == call.number:
+                            if message.error is not None:
+                                raise ModelError(message.error)
+                            return message.value
+                    else:
+                        self._waiting.append((sender, message))
+
+    def has_answered(self, worker: Worker, requests: int, seconds: float) -> None:
+        """Counts the requests of a finished portion."""
+        worker.losses = 0
+        worker.requests += requests
+        worker.seconds += seconds
+
+    def replace(self, worker: Worker) -> None:
+        """Ends a worker and starts another one in its place."""
+        self.pool.stop(worker.number)
+        self._by_number.pop(worker.number, None)
+        self._vacate(worker)
+
+    def log_rates(self) -> None:
+        """Logs how many requests each worker has answered, and how fast."""
+        for worker in self.workers:
+            rate = worker.requests / worker.seconds if worker.seconds else 0.0
+            host = worker.facts.host if worker.facts is not None else "not started"
+            logger.debug(
+                "%s (%s): %d requests, %.1f per second", worker.name, host, worker.requests, rate
+            )
+
+    def close(self) -> None:
+        """Ends all workers."""
+        self.pool.close()
+
+    def _any_ready(self) -> Worker:
+        while not self.ready:
+            self._waiting.extend(self._step(POLL_SECONDS))
+            self._warn_if_idle()
+        return self.ready[0]
+
+    def _step(self, timeout: float) -> list[tuple[Worker, Message | Lost]]:
+        """Polls once, deals with everything about starting and ending, and returns the rest."""
+        self._fill()
+        found: list[tuple[Worker, Message | Lost]] = []
+        for number, message in self.pool.poll(timeout):
+            worker = self._by_number.get(number)
+            if worker is None:
+                continue
+            if isinstance(message, Placed):
+                worker.was_placed = True
+                logger.debug("%s is starting (%s)", worker.name, message.where)
+            elif isinstance(message, LogMessage):
+                self._log(worker, message)
+            elif isinstance(message, Ready):
+                self._welcome(worker, message.facts)
+            elif isinstance(message, Broken):
+                self._refuse(worker, message)
+            elif isinstance(message, Ended):
+                del self._by_number[number]
+                found.append((worker, self._bury(worker, message)))
+            else:
+                found.append((worker, message))
+        return found
+
+    def _welcome(self, worker: Worker, facts: ModelFacts) -> None:
+        """Accepts a worker that has loaded the model, if it is the same model as everywhere."""
+        if self._facts is None:
+            check_driver(worker.name, facts)
+            self._facts = facts
+        else:
+            check_same(self._facts, worker.name, facts)
+        worker.facts, worker.is_ready = facts, True
+        if self._context is not None:
+            self.send(worker, self._context)
+        logger.debug("%s is ready (%s)", worker.name, facts.host)
+
+    def _refuse(self, worker: Worker, broken: Broken) -> None:
+        """Deals with a worker that could not create the model; its process ends by itself.
+
+        If no worker has ever created it, the reason is raised, once for all workers.
+        """
+        self._last_reason = broken.reason
+        if self._facts is None:
+            raise (ConfigError if broken.is_config else ModelError)(broken.reason)
+        self._log(worker, LogMessage(logging.WARNING, f"a worker has failed: {broken.reason}"))
+
+    def _bury(self, worker: Worker, ended: Ended) -> Lost:
+        """Prepares a place for its next worker; raises `ModelError` if there is no worker left."""
+        where = f" on {worker.facts.host}" if worker.facts is not None else ""
+        self._last_reason = ended.reason if not worker.is_ready else self._last_reason
+        was_ready = worker.is_ready
+        self._vacate(worker, counts=not ended.innocent)
+        if ended.fatal and self._facts is None:
+            raise ModelError(f"no worker could be started: {ended.reason}")
+        if self._facts is None and worker.losses > self.max_restarts:
+            raise ModelError(
+                f"{worker.name} {ended.reason}, {worker.losses} times in a row, before it had "
+                "loaded the model. The run can be continued with the same command."
+            )
+        given_up = worker.losses > self.max_restarts or ended.fatal
+        level = logging.WARNING if was_ready or given_up else logging.INFO
+        what = "is not replaced again" if given_up else "is replaced"
+        logger.log(level, "%s%s %s; it %s.", worker.name, where, ended.reason, what)
+        if given_up:
+            self.workers.remove(worker)
+            self._given_up += 1
+            if not self.workers:
+                raise ModelError(
+                    f"all workers have ended; the last one {ended.reason}. All answers so far are "
+                    "kept if the run has an output path: run the same command again to continue."
+                )
+        return Lost(ended.reason, ended.innocent)
+
+    def _vacate(self, worker: Worker, counts: bool = True) -> None:
+        self.restarts += 1
+        worker.number, worker.is_ready, worker.was_placed = 0, False, False
+        worker.losses += counts
+        delay = min(MAX_DELAY, FIRST_DELAY * 2 ** (worker.losses - 2)) if worker.losses > 1 else 0
+        worker.next_start = self.pool.now() + delay
+
+    def _log(self, worker: Worker, message: LogMessage) -> None:
+        """Logs a message of a worker; the same text from other workers is not logged again."""
+        if message.text not in self._logged:
+            self._logged.add(message.text)
+            logger.log(message.level, "%s: %s", worker.name, message.text)
+
+    def _warn_if_idle(self) -> None:
+        now = self.pool.now()
+        if self.ready or any(worker.was_placed for worker in self.workers):
+            self._warned_at = now
+        elif now - self._warned_at > WARN_SECONDS:
+            self._warned_at = now
+            logger.warning("No worker has a place to run. %s Waiting.", self.pool.shortage())

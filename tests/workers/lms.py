@@ -1,0 +1,98 @@
+"""Models for tests of workers. They are created in other processes, from the path of this file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+
+
+def score(text: str) -> float:
+    """Returns a number that depends on the text alone."""
+    return -(int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % 10_000) / 100
+
+
+class LogLM(LM):
+    """Scores texts by their hash, and writes each text that it is asked for to a file.
+
+    Args:
+        log: the file; each line is the process and the hash of a text.
+        seconds: how long a batch of 8 requests takes.
+        deadly: a request that contains this text ends the process.
+        faulty: a request that contains this text raises an exception.
+        broken: what the constructor raises.
+    """
+
+    speed_arguments = ("log", "seconds", "deadly", "faulty")
+
+    def __init__(
+        self,
+        log: str = "",
+        seconds: float = 0.0,
+        deadly: str = "",
+        faulty: str = "",
+        broken: str = "",
+        **others: Any,
+    ) -> None:
+        super().__init__()
+        if broken:
+            raise RuntimeError(broken)
+        self._log, self._seconds = log, seconds
+        self._deadly, self._faulty = deadly, faulty
+
+    def identity(self) -> dict[str, Any]:
+        changed = Path(f"{self._log}.identity")
+        return {"weights": changed.read_text() if self._log and changed.is_file() else "the same"}
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        found = []
+        for start in range(0, len(requests), 8):
+            batch = requests[start : start + 8]
+            time.sleep(self._seconds)
+            texts = [one.args[0] + one.args[1] for one in batch]
+            for text in texts:
+                if self._deadly and self._deadly in text:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if self._faulty and self._faulty in text:
+                    raise ValueError("cannot answer this one")
+            if self._log:
+                with Path(self._log).open("a") as file:
+                    lines = [f"{os.getpid()} {hashlib.md5(t.encode()).hexdigest()}" for t in texts]
+                    file.write("".join(f"{line}\n" for line in lines))
+            answers = [(score(text), False) for text in texts]
+            self.cache_hook.add_batch("loglikelihood", [one.args for one in batch], answers)
+            found += answers
+        return found
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        return [score(one.args[0]) for one in requests]
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        time.sleep(self._seconds * (len(requests) // 8 + 1))
+        return [f"{score(one.args[0]):.0f}" for one in requests]
+
+
+def asked(log: Path) -> list[str]:
+    """Returns the hashes of the texts in a log, in the order in which they were asked."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line.split()[1] for line in lines]
+
+
+def is_running(process: int) -> bool:
+    """Returns whether a process exists and has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def processes(log: Path) -> list[int]:
+    """Returns the processes in a log, the last one last."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return list(dict.fromkeys(int(line.split()[0]) for line in lines))

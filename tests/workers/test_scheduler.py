@@ -1,0 +1,235 @@
+"""Tests how requests are given to workers, in simulated time."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from lm_eval.api.instance import Failure, Instance
+from lm_eval.engine.workers.crew import Crew
+from lm_eval.engine.workers.portions import MAX_REQUESTS, WINDOW, Backlog
+from lm_eval.engine.workers.scheduler import IN_FLIGHT, Counts, Scheduler
+from lm_eval.errors import ModelError
+from tests.workers.fake_pool import FakePool, request
+
+
+def requests(count: int) -> list[Instance]:
+    return [request(f"text {i:06}", number=i) for i in range(count)]
+
+
+def answered(
+    pool: FakePool, asked: Iterable[Instance], workers: int | None, **settings: Any
+) -> tuple[dict[int, Any], float, Counts]:
+    """Returns the outcomes by position, the time that they took, and the counts."""
+    crew = Crew(pool, workers, **settings)
+    crew.start()
+    outcomes: dict[int, Any] = {}
+    began = pool.now()
+    scheduler = Scheduler(crew)
+
+    def deliver(positions: Sequence[int], found: Sequence[Any]) -> None:
+        outcomes.update(zip(positions, found, strict=True))
+
+    scheduler.run("loglikelihood", asked, deliver)
+    return outcomes, pool.now() - began, scheduler.counts
+
+
+def is_complete(outcomes: dict[int, Any], count: int) -> bool:
+    return outcomes == {i: f"text {i:06}" for i in range(count)}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 7])
+@pytest.mark.parametrize("streams", [True, False])
+def test_every_request_is_answered_once_and_work_is_divided(workers: int, streams: bool) -> None:
+    pool = FakePool(load_seconds=0, streams=streams)
+    outcomes, seconds, counts = answered(pool, requests(2000), workers)
+    assert is_complete(outcomes, 2000)
+    assert seconds < 2000 / workers * 1.05
+    assert counts.usage.tokens_in == 2000  # the last message of every portion is awaited
+    assert set(pool.computed.values()) == {1}
+
+
+def test_work_of_long_tailed_lengths_is_divided() -> None:
+    draw = random.Random(5)
+    lengths = [draw.paretovariate(1.3) for _ in range(3000)]
+    pool = FakePool(lambda one: min(lengths[int(one.args[0][5:])], 100.0), load_seconds=0)
+    _, seconds, _ = answered(pool, requests(3000), 4)
+    assert sum(min(x, 100.0) for x in lengths) / 4 / seconds > 0.9
+
+
+def test_fast_workers_answer_more() -> None:
+    pool = FakePool(load_seconds=0, speeds=[4.0, 1.0])
+    _, seconds, _ = answered(pool, requests(2000), 2)
+    assert seconds < 2000 / 5 * 1.1
+
+
+def test_a_worker_that_loads_late_helps() -> None:
+    pool = FakePool(load_seconds=0)
+    pool.room = 1
+    pool.at(100.0, lambda: setattr(pool, "room", 4))
+    outcomes, seconds, _ = answered(pool, requests(1000), None)
+    assert is_complete(outcomes, 1000)
+    assert seconds < 100 + 900 / 4 * 1.1
+
+
+def test_a_straggler_is_overtaken_and_does_not_delay_the_end() -> None:
+    """One of four workers becomes a thousand times slower in the middle."""
+    pool = FakePool(load_seconds=0)
+    pool.at(300.0, lambda: setattr(pool._workers[1], "speed", 0.001))
+    outcomes, seconds, _ = answered(pool, requests(2000), 4)
+    assert is_complete(outcomes, 2000)
+    assert seconds < 1000
+    assert pool.begun_again() < 200
+
+
+def test_only_what_was_in_flight_is_asked_again_after_a_loss() -> None:
+    pool = FakePool(load_seconds=5)
+    for moment in (50, 101, 150, 201, 250):
+        pool.at(moment, lambda: pool.kill(pool.alive()[0]))
+    outcomes, _, counts = answered(pool, requests(1000), 2)
+    assert is_complete(outcomes, 1000)
+    assert pool.deaths == 5
+    assert max(pool.computed.values()) <= 2
+    assert sum(pool.computed.values()) == 1000  # answers that were sent are not lost
+    assert counts.quarantined == 0
+
+
+def test_without_streaming_at_most_the_portions_in_flight_are_repeated() -> None:
+    pool = FakePool(load_seconds=5, streams=False)
+    pool.at(77, lambda: pool.kill(1))
+    outcomes, _, _ = answered(pool, requests(1000), 2)
+    assert is_complete(outcomes, 1000)
+    largest = max(len(texts) for _, texts in pool.portions)
+    assert 0 < pool.begun_again() <= largest
+
+
+@pytest.mark.parametrize("count", [1, 40, 900])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_request_that_kills_three_workers_is_named_and_the_rest_finishes(
+    count: int, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = count // 2
+    pool = FakePool(load_seconds=5, deadly=[f"text {bad:06}"])
+    with caplog.at_level(logging.ERROR, "lm_eval"):
+        outcomes, _, counts = answered(pool, requests(count), workers)
+    failure = outcomes.pop(bad)
+    assert isinstance(failure, Failure)
+    assert "SIGKILL" in failure.reason
+    assert outcomes == {i: f"text {i:06}" for i in range(count) if i != bad}
+    assert pool.deaths == 3
+    assert counts.quarantined == 1
+    assert f"task t, document {bad} " in caplog.text
+
+
+def test_a_machine_that_is_lost_accuses_no_request() -> None:
+    pool = FakePool(load_seconds=1)
+    for moment in range(5, 200, 5):
+        pool.at(moment, lambda: pool.kill(pool.alive()[0], innocent=True))
+    outcomes, _, counts = answered(pool, requests(100), 1)
+    assert is_complete(outcomes, 100)
+    assert counts.quarantined == 0
+
+
+def test_an_exception_of_the_model_is_traced_to_its_request() -> None:
+    pool = FakePool(load_seconds=0, faulty=["text 000123"])
+    outcomes, _, _ = answered(pool, requests(500), 2)
+    assert outcomes.pop(123) == Failure("given up after 3 attempts: the model failed: a fault")
+    assert len(outcomes) == 499
+    assert pool.deaths == 0
+
+
+def test_a_model_that_fails_on_everything_ends_the_run_at_once() -> None:
+    pool = FakePool(load_seconds=0, faulty=[f"text {i:06}" for i in range(500)])
+    with pytest.raises(ModelError, match=r"^a fault$"):
+        answered(pool, requests(500), 4)
+    assert len(pool.portions) <= 8
+
+
+def test_a_cluster_that_shrinks_to_nothing_and_grows_again_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pool = FakePool(load_seconds=1, room=2)
+
+    def shrink() -> None:
+        pool.room = 0
+        for number in pool.alive():
+            pool.kill(number, innocent=True)
+
+    pool.at(100, shrink)
+    pool.at(1000, lambda: pool.grow(2))
+    outcomes, seconds, _ = answered(pool, requests(1000), None)
+    assert is_complete(outcomes, 1000)
+    assert 1300 < seconds < 1500
+    assert "No worker has a place to run" in caplog.text
+
+
+def test_a_worker_that_cannot_be_placed_does_not_block() -> None:
+    pool = FakePool(load_seconds=1, room=None)
+    pool.at(50, lambda: setattr(pool, "room", 0))  # no new worker gets a place
+    pool.at(51, lambda: pool.kill(1, innocent=True))
+    outcomes, seconds, _ = answered(pool, requests(400), 2)
+    assert is_complete(outcomes, 400)
+    assert seconds < 400
+
+
+def test_workers_that_end_again_and_again_are_given_up() -> None:
+    pool = FakePool(load_seconds=1, deadly=[f"text {i:06}" for i in range(300)])
+    with pytest.raises(ModelError, match=r"all workers have ended.*run the same command again"):
+        answered(pool, requests(300), 2, max_restarts=2)
+    assert pool.deaths <= 6
+
+
+def test_a_worker_with_another_model_ends_the_run() -> None:
+    pool = FakePool(load_seconds=1)
+    pool.at(20, lambda: setattr(pool, "identity", "another"))
+    pool.at(21, lambda: pool.kill(1))
+    with pytest.raises(ModelError, match="worker 1 on h3 has loaded another model"):
+        answered(pool, requests(300), 2)
+
+
+def test_a_list_is_read_in_windows() -> None:
+    most = 0
+    outcomes = 0
+    read = 0
+
+    def stream() -> Iterator[Instance]:
+        nonlocal most, read
+        for one in requests(3 * WINDOW):
+            read += 1
+            most = max(most, read - outcomes)
+            yield one
+
+    pool = FakePool(lambda one: 0.01, load_seconds=0, streams=False)
+    crew = Crew(pool, 2)
+    crew.start()
+
+    def count(positions: Any, found: Any) -> None:
+        nonlocal outcomes
+        outcomes += len(positions)
+
+    Scheduler(crew).run("loglikelihood", stream(), count)
+    assert outcomes == 3 * WINDOW
+    assert most <= 1.5 * WINDOW + 2 * IN_FLIGHT * MAX_REQUESTS
+
+
+def test_portions_keep_common_prefixes_and_repeats_together() -> None:
+    """Questions of one passage come from different places; each is asked three times."""
+    asked = []
+    for i in range(600):
+        one = request(f"passage {i % 20:02}. question {i}")
+        asked += [one] * 3
+    backlog = Backlog(asked)
+    owners: dict[str, set[int]] = {}
+    seen = 0
+    while (portion := backlog.take(4)) is not None:
+        seen += len(portion)
+        assert portion.requests[0] is portion.requests[2]
+        assert len(portion) % 3 == 0
+        for one in portion.requests:
+            owners.setdefault(one.args[0][:10], set()).add(id(portion))
+    assert seen == len(asked)
+    assert sum(map(len, owners.values())) < 2.5 * len(owners)
