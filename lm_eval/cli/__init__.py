@@ -34,6 +34,7 @@ from lm_eval.cli import (
     score,
     show,
     study,
+    sweep,
     validate,
 )
 from lm_eval.cli.streams import lasting_streams, say
@@ -57,6 +58,7 @@ COMMANDS = {
     "compare": compare,
     "duel": duel,
     "study": study,
+    "sweep": sweep,
     "export": export,
     "ls": ls,
     "list": ls,
@@ -83,6 +85,7 @@ examples:
   lm-eval compare out_a out_b                      is one model better, and by how much
   lm-eval duel MODEL_A MODEL_B --tasks gsm8k       ask both only until that is known
   lm-eval study --model demo --tasks demo_choice --formats mcqa,cloze
+  lm-eval sweep sweep.yaml                         models × tasks × settings from one file
   lm-eval new task my_task                         write a small task to start from
   lm-eval check-model my_model.py:MyModel          check a model class
   lm-eval validate --tasks my_task --include_path my_task
