@@ -42,7 +42,7 @@ def find_checkpoints(patterns: Sequence[str]) -> list[Checkpoint]:
     """
     found: dict[Path, None] = {}
     for pattern in patterns:
-        folders = [Path(path) for path in glob(str(Path(pattern).expanduser()))]
+        folders = [Path(path) for path in glob(str(Path(pattern).expanduser()))]  # noqa: PTH207
         folders = [path.absolute() for path in folders if path.is_dir()]
         if not folders:
             raise ConfigError(

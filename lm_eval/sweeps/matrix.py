@@ -262,15 +262,18 @@ def _several(where: str, axis: str, value: Any) -> Value:
                 f"{where}: {value!r} does not begin with the name of a model. Write "
                 "NAME,KEY=VALUE,… such as hf,pretrained=gpt2."
             )
-        settings = {"model": name.strip(), "model_args": merge_arguments(",".join(rest))}
-        return Value(short_name(RunConfig(**settings)), settings)
+        given: dict[str, Any] = {
+            "model": name.strip(),
+            "model_args": merge_arguments(",".join(rest)),
+        }
+        return Value(short_name(RunConfig(**given)), given)
     if not isinstance(value, Mapping) or not value:
         hint = suggestion(axis, [*SETTINGS, MODELS])
         raise ConfigError(
             f"{where}: {axis!r} is not a setting, so each of its values must be a mapping of "
             f"settings with a `name`, not {_shown(value)}.{hint}"
         )
-    settings = {str(key): one for key, one in value.items() if key != "name"}
+    settings: dict[str, Any] = {str(key): one for key, one in value.items() if key != "name"}
     for key in settings:
         if key not in SETTINGS or key in _NOT_VARIED:
             raise ConfigError(
@@ -297,7 +300,8 @@ def _label(setting: str, value: Any) -> str:
         table = without_secrets(merge_arguments(value))
         weights = name_of_weights(table)
         rest = [f"{k}={v}" for k, v in table.items() if str(v) != weights]
-        return ",".join([Path(weights).name] * bool(weights) + rest) or f"no-{setting}"
+        named = [Path(weights).name] if weights else []
+        return ",".join([*named, *rest]) or f"no-{setting}"
     shown = value if isinstance(value, str) else json.dumps(value)
     return f"{setting}-{shown}"
 

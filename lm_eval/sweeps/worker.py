@@ -95,7 +95,8 @@ def work(
             send({"event": FAILED, "run": name, "message": _message(error)})
             continue
         partial = bool(results and results.get("partial"))
-        asked = (results or {}).get("answers", {}).get("asked", 0)
+        answers = results.get("answers") if results else None
+        asked = answers["asked"] if answers else 0
         send({"event": FINISHED, "run": name, "partial": partial, "asked": asked})
     send({"event": DONE})
 
