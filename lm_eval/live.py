@@ -108,14 +108,14 @@ class LiveTasks:
 
     def _model_of(self, model: Any, tokenizer: Any) -> LiveModel:
         """Returns the model that answers requests: the one of the last call, or a new one."""
-        from lm_eval.models.huggingface.live import LiveModel
+        from lm_eval.models.huggingface.live import live_model
 
         if self._lm is None or self._given[0] is not model or self._given[1] is not tokenizer:
             if self._given[1] is not tokenizer:
                 self._discard_requests()  # prompts may depend on the chat template
             sizes = {"batch_size": self.run.batch_size, "max_batch_size": self.run.max_batch_size}
             given = {name: value for name, value in sizes.items() if value is not None}
-            self._lm = LiveModel(model, tokenizer, **{**given, **self.run.model_args})
+            self._lm = live_model(model, tokenizer, **{**given, **self.run.model_args})
             self._given = (model, tokenizer)
         return self._lm
 

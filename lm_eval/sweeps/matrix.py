@@ -30,7 +30,8 @@ MODELS = "models"
 """The name of the axis whose values are models, as text or with several settings."""
 
 _TABLES = ("model_args", "gen_kwargs", "metadata", "wandb_args", "wandb_config_args")
-_NOT_VARIED = ("output_path", "use_cache", "environment", "show_config", "fresh")
+NOT_VARIED = ("output_path", "use_cache", "environment", "show_config", "fresh")
+"""Settings that all runs of a sweep share."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def _axes(file: YamlFile, matrix: Any) -> Iterator[tuple[str, list[Value]]]:
         )
     for axis, values in matrix.items():
         axis = str(axis)
-        if axis in _NOT_VARIED:
+        if axis in NOT_VARIED:
             raise ConfigError(f"{where}: {axis} cannot be varied; write it beside `matrix`.")
         if not isinstance(values, list) or not values:
             raise ConfigError(
@@ -275,7 +276,7 @@ def _several(where: str, axis: str, value: Any) -> Value:
         )
     settings: dict[str, Any] = {str(key): one for key, one in value.items() if key != "name"}
     for key in settings:
-        if key not in SETTINGS or key in _NOT_VARIED:
+        if key not in SETTINGS or key in NOT_VARIED:
             raise ConfigError(
                 f"{where}: {axis}: {key!r} is not a setting that can be varied."
                 f"{suggestion(key, SETTINGS)}"

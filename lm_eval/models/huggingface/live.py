@@ -6,6 +6,9 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from lm_eval.api.model import LM
 from lm_eval.launch import torch_distributed
 from lm_eval.models.conventions import Window
@@ -15,12 +18,21 @@ from lm_eval.models.huggingface.model import HFLM
 from lm_eval.models.huggingface.model_state import eval_mode, is_sharded
 
 
+def live_model(model: Any, tokenizer: Any, **arguments: Any) -> LiveModel:
+    """Returns the model that answers requests with the model object of a training program.
+
+    A `ShardedLiveModel` if each process holds only a part of the weights. The arguments are those
+    of `LiveModel`.
+    """
+    chosen = ShardedLiveModel if is_sharded(model) else LiveModel
+    return chosen(model, tokenizer, **arguments)
+
+
 class LiveModel(HFLM):
     """The model object of a training program, without a second copy of its weights.
 
     If processes are connected by `torch.distributed`, each with a copy of the model, they share the
-    requests. If each holds a part of the weights (`is_sharded`), all of them run all requests, and
-    the first one reports the answers. Texts are encoded once, however often they are asked.
+    requests. Texts are encoded once, however often they are asked.
 
     Args:
         model: the model, a transformers model on its device.
@@ -29,18 +41,11 @@ class LiveModel(HFLM):
     """
 
     def __init__(self, model: Any, tokenizer: Any, **arguments: Any) -> None:
-        connected = torch_distributed()
-        together = connected is not None and connected.get_world_size() > 1
-        sharded = together and is_sharded(model)
-        if sharded:
-            arguments = {**arguments, "prefix_sharing": False}  # the whole model, as it is wrapped
         with eval_mode(model):  # the constructor turns off training mode
             super().__init__(model, tokenizer=copy.deepcopy(tokenizer), **arguments)
-        self.lockstep = sharded
-        if together:
-            assert connected is not None
-            self._rank = connected.get_rank()
-            self._world_size = 1 if sharded else connected.get_world_size()
+        connected = torch_distributed()
+        if connected is not None:
+            self._rank, self._world_size = connected.get_rank(), connected.get_world_size()
 
     def barrier(self) -> None:
         """Waits until all processes have called this method."""
@@ -57,6 +62,30 @@ class LiveModel(HFLM):
                 embeddings=embedding_rows_if_too_few(self.tokenizer, self._model),
             )
         return self._encoder
+
+
+class ShardedLiveModel(LiveModel):
+    """A live model whose weights are divided over the processes (FSDP, DeepSpeed ZeRO-3).
+
+    All processes run all requests, in the same batches, and the first one reports the answers.
+    Every request runs the whole model as it is wrapped.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, **arguments: Any) -> None:
+        super().__init__(model, tokenizer, **{**arguments, "prefix_sharing": False})
+        self._world_size, self.lockstep = 1, True
+
+    def _model_call(
+        self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None
+    ) -> Tensor:
+        """Returns the logits of the token that follows each token; see `HFLM._model_call`.
+
+        Weights are gathered in buffers that training uses again. They must not be made in inference
+        mode, which forbids to change them later.
+        """
+        with torch.inference_mode(False):
+            copied = [None if one is None else one.clone() for one in (attn_mask, labels)]
+            return super()._model_call(inps.clone(), *copied)
 
 
 class RememberingEncoder(TextEncoder):
