@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -149,37 +150,38 @@ class TrainerCallback(TrainerBase):  # type: ignore[misc]
         """The step and the results of each evaluation, in the first process."""
         return self.curve.history
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Evaluates the model before the first step, if `at_start` is set.
 
         Raises `ConfigError` if there is no tokenizer.
         """
         self._tokenizer_of(kwargs)
-        if self._at_start:
-            self._evaluate(state, control, kwargs)
+        return self._evaluate(state, control, kwargs) if self._at_start else control
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Evaluates the model if this step is due."""
-        if self.curve.is_due(state.global_step):
-            self._evaluate(state, control, kwargs)
+        is_due = self.curve.is_due(state.global_step)
+        return self._evaluate(state, control, kwargs) if is_due else control
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Evaluates the model after the last step, if `at_end` is set."""
-        if self._at_end:
-            self._evaluate(state, control, kwargs)
+        return self._evaluate(state, control, kwargs) if self._at_end else control
 
-    def _evaluate(self, state: Any, control: Any, given: Mapping[str, Any]) -> None:
-        """Evaluates the model and logs its scores; `given` is what the trainer passes."""
+    def _evaluate(self, state: Any, control: Any, given: Mapping[str, Any]) -> Any:
+        """Evaluates the model and logs its scores; returns the `control` to go on with.
+
+        `given` is what the trainer passes.
+        """
         scores = self.curve.evaluate(state.global_step, given["model"], self._tokenizer_of(given))
         if not scores:
-            return
+            return control
         logger.info("step %d: %s", state.global_step, scores)
         if self._trainer is None:
             state.log_history.append({**scores, "epoch": state.epoch, "step": state.global_step})
-            return
-        wanted = control.should_log
+            return control
+        kept = copy.copy(control)  # logging resets `should_log`; the loss would not be logged
         self._trainer.log(dict(scores))
-        control.should_log = wanted  # logging resets it, and the loss of this step would be lost
+        return kept
 
     def _tokenizer_of(self, given: Mapping[str, Any]) -> Any:
         found = self._tokenizer or given.get("processing_class") or given.get("tokenizer")

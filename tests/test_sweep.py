@@ -427,3 +427,12 @@ def test_small_models_fill_the_gpus_that_a_large_one_leaves(tmp_path: Path) -> N
     assert {name: len(place.split(",")) for name, place in began.items()} == sizes
     assert set(began["two"].split(",")) | {began["one"]} == {"0", "1", "2"}
     assert list(began).index("other") >= 2  # it waits for two GPUs
+
+
+def test_the_file_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    file = tmp_path / "sweep.yaml"
+    file.write_text(text.partition("```yaml needs-files\n")[2].partition("```")[0])
+    jsonschema.validate(yaml.safe_load(file.read_text()), file_schema())
+    names = [run.name for run in read_matrix(file).runs(tmp_path)]
+    assert names == ["demo_0-shot", "demo_2-shot", "baseline_0-shot", "baseline_2-shot"]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,19 @@ class _Worker:
     loaded: bool = False
     ended: bool = False
     """Whether the job reported its end."""
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Keeps what an event says about the job."""
+        kind = event["event"]
+        if kind == worker.LOADED:
+            self.loaded = True
+        elif kind == worker.STARTED:
+            self.current = event["run"]
+        elif kind in (worker.FINISHED, worker.FAILED):
+            self.current = None
+            self.done.append(event["run"])
+        elif kind == worker.DONE:
+            self.ended = True
 
 
 class Pool:
@@ -157,20 +170,11 @@ class Pool:
             return []
         if event is None:
             return self._end(one)
-        kind = event["event"]
-        if kind == worker.LOADED:
-            one.loaded = True
-        elif kind == worker.STARTED:
-            one.current = event["run"]
-            self._on_event(event["run"], event)
-        elif kind in (worker.FINISHED, worker.FAILED):
-            one.current = None
-            one.done.append(event["run"])
-            self._on_event(event["run"], event)
-        elif kind == worker.MODEL_FAILED:
+        one.note(event)
+        if event["event"] == worker.MODEL_FAILED:
             self._fail(one, [run.name for run in one.job.runs], event["message"])
-        elif kind == worker.DONE:
-            one.ended = True
+        elif "run" in event:
+            self._on_event(event["run"], event)
         return []
 
     def _dead(self) -> list[Job]:
@@ -201,8 +205,9 @@ class Pool:
     def _fail(self, one: _Worker, names: Sequence[str], message: str) -> None:
         """Reports that runs of a worker have failed."""
         for name in names:
-            one.done.append(name)
-            self._on_event(name, {"event": worker.FAILED, "run": name, "message": message})
+            event = {"event": worker.FAILED, "run": name, "message": message}
+            one.note(event)
+            self._on_event(name, event)
 
     def _stop(self) -> None:
         """Interrupts the workers that still run, and kills those that do not end."""
