@@ -6,6 +6,7 @@
 #   .venv/lint       ruff and mypy (`make lint`, part of `make test`)
 #   .venv/base-3.X   base dependencies and development tools, no torch (`make test-base`)
 #   .venv/docs       mkdocs-material, for the documentation site (`make docs`)
+#   .venv/browser    base dependencies, pytest and Playwright (`make test-browser`)
 #   .venv/lowest     the oldest versions that pyproject.toml allows (`make test-lowest`)
 #
 # constraints/*.txt pin every package of these environments, so that a new release of one cannot
@@ -23,8 +24,8 @@ WHERE = The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on
 PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks
 
-.PHONY: help install demo test test-base test-lowest test-servers test-engines test-sandbox lint docs pins bench demo-model \
-	clean
+.PHONY: help install demo test test-base test-lowest test-servers test-engines test-sandbox test-browser lint docs \
+	screenshots pins bench demo-model clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,8 +47,10 @@ install: .venv/ready-$(VERSION)  ## install lm_eval into .venv
 	@echo "==> $(WHERE)"
 
 demo: .venv/ready-$(VERSION)  ## evaluate the embedded model on the embedded benchmark
-	@echo "==> lm-eval run --model demo --tasks demo"
-	@.venv/bin/lm-eval run --model demo --tasks demo
+	@echo "==> lm-eval run --model demo --tasks demo --log_samples --output_path out/demo"
+	@.venv/bin/lm-eval run --model demo --tasks demo --log_samples --output_path out/demo
+	@.venv/bin/lm-eval report out/demo --output_path out/demo/report.html
+	@echo "==> The report of this run is $(CURDIR)/out/demo/report.html; open it in a browser."
 	@echo "==> $(WHERE)"
 
 .venv/test/ready-$(VERSION): pyproject.toml requirements-test.txt constraints/test.txt
@@ -109,6 +112,25 @@ test-servers: .venv/test/ready-$(VERSION)  ## run the tests with real vLLM, llam
 test-sandbox: .venv/test/ready-$(VERSION)  ## run all tests of the sandbox, as several users and with less isolation
 	@echo "==> Running hostile programs under each mechanism (Python $(VERSION))"
 	@$(PYTEST) LMEVAL_TEST_SANDBOX=1 .venv/test/bin/python -m pytest tests/sandbox
+
+# The tests of the report and the viewer need no torch, but Playwright, Chromium (Debian's package,
+# which is installed if this user may) and axe-core (from npm, kept in ~/.cache/lm_eval_test_browser).
+.venv/browser/ready-$(VERSION): pyproject.toml requirements-browser.txt constraints/test.txt
+	@echo "==> Installing lm_eval, pytest and Playwright into .venv/browser"
+	$(call new_environment,.venv/browser)
+	@.venv/browser/bin/python $(PIP_QUIET) --constraint constraints/test.txt \
+		--requirement requirements-browser.txt --editable .
+	@touch $@
+
+test-browser: .venv/browser/ready-$(VERSION)  ## drive the report and the viewer in Chromium
+	@status=0; .venv/browser/bin/python -m tests.browser.environment || status=$$?; \
+	if [ $$status -eq 3 ]; then exit 0; elif [ $$status -ne 0 ]; then exit $$status; fi; \
+	echo "==> Running the tests in a browser (Python $(VERSION))"; \
+	$(PYTEST) LMEVAL_TEST_BROWSER=1 .venv/browser/bin/python -m pytest tests/browser
+
+screenshots: .venv/browser/ready-$(VERSION)  ## make the pictures of docs/report.md again
+	@.venv/browser/bin/python -m tests.browser.environment
+	@.venv/browser/bin/python -m tools.screenshots
 
 test-engines: .venv/test/ready-$(VERSION)  ## run only those of vLLM and llama.cpp in the same process
 	@.venv/test/bin/python -m tests.servers.environments $(SERVERS)

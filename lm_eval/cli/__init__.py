@@ -28,6 +28,7 @@ from lm_eval.cli import (
     ls,
     new,
     packs,
+    report,
     reproduce,
     resume,
     run,
@@ -36,6 +37,7 @@ from lm_eval.cli import (
     study,
     sweep,
     validate,
+    view,
 )
 from lm_eval.cli.streams import lasting_streams, say
 from lm_eval.errors import (
@@ -59,6 +61,8 @@ COMMANDS = {
     "duel": duel,
     "study": study,
     "sweep": sweep,
+    "report": report,
+    "view": view,
     "export": export,
     "ls": ls,
     "list": ls,
@@ -83,6 +87,8 @@ examples:
   lm-eval resume out                               resume an interrupted run
   lm-eval score out --filter majority              score stored answers with another filter
   lm-eval compare out_a out_b                      is one model better, and by how much
+  lm-eval report out -o report.html                scores, plots and samples in one HTML file
+  lm-eval view out                                 the same in the browser, with live progress
   lm-eval duel MODEL_A MODEL_B --tasks gsm8k       ask both only until that is known
   lm-eval study --model demo --tasks demo_choice --formats mcqa,cloze
   lm-eval sweep sweep.yaml                         models × tasks × settings from one file

@@ -87,7 +87,7 @@ def make_table(
         sort_results: sort the rows by name instead of placing tasks below their group.
     """
     rows = result_dict[column]
-    ordered = _hierarchy(result_dict.get("group_subtasks", {}), rows)
+    ordered = hierarchy(result_dict.get("group_subtasks", {}), rows)
     extra = _extra_headers(result_dict, rows)
     lines: list[list[str]] = []
     for key, depth in sorted(dict(ordered).items()) if sort_results else ordered:
@@ -107,7 +107,7 @@ def clean_table(result_dict: Mapping[str, Any]) -> str:
     rows, source = result_dict["decontaminated"], result_dict["decontaminated_with"]
     lines = [
         line
-        for key, depth in _hierarchy(result_dict.get("group_subtasks", {}), rows)
+        for key, depth in hierarchy(result_dict.get("group_subtasks", {}), rows)
         for line in _clean_lines(" " * depth + "- " * bool(depth), key, result_dict)
     ]
     interval = f"{100 * source['confidence']:g}% interval"
@@ -285,7 +285,7 @@ def _number(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def _hierarchy(
+def hierarchy(
     group_subtasks: Mapping[str, Sequence[str]], rows: Mapping[str, Any]
 ) -> list[tuple[str, int]]:
     """Returns `(name, depth)` for every row, with each group followed by its children.
