@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -151,6 +151,43 @@ def _evaluate_run(
         )
 
 
+@dataclass(frozen=True)
+class BuiltRequests:
+    """What is known about the requests of an evaluation, which are in its tasks, once built.
+
+    Attributes:
+        chosen: the numbers of the evaluated documents by task (`chosen_documents`).
+        data: a description of each task's data.
+        hashes: the hashes of each task, its data and its prompts.
+    """
+
+    chosen: Mapping[str, list[int]]
+    data: dict[str, dict[str, Any]]
+    hashes: dict[str, dict[str, str]]
+
+
+def build_all(
+    run: RunConfig, lm: LM, tasks: Mapping[str, Task], stored: bool = True
+) -> BuiltRequests:
+    """Builds the requests of all tasks, and describes them.
+
+    The model formats prompts, if the run applies a chat template. `stored` is whether their answers
+    are stored; if not, the hashes under which they would be are not kept.
+    """
+    chosen = chosen_documents(run, tasks)
+    with mirror_at(run.data_dir), full_gc_postponed():
+        for name, task in tasks.items():
+            build_requests(run, lm, name, task, chosen.get(name))
+        data = {name: task.describe_data() for name, task in sorted(tasks.items())}
+        hashes = {}
+        for name, task in sorted(tasks.items()):
+            set_digests(task.instances)
+            hashes[name] = task_hashes(task, data[name])
+            if not stored:
+                forget_digests(task.instances)
+    return BuiltRequests(chosen, data, hashes)
+
+
 @numpy_on_one_thread()
 def evaluate_tasks(
     run: RunConfig,
@@ -162,6 +199,7 @@ def evaluate_tasks(
     seed: int | None = None,
     started: float | None = None,
     decontamination: Decontamination | None = None,
+    built: BuiltRequests | None = None,
 ) -> EvalResults | None:
     """Evaluates a loaded model on loaded tasks and returns the results.
 
@@ -176,6 +214,7 @@ def evaluate_tasks(
         started: when the run started (seconds since the epoch). If given, the results contain a
             description of the run and its machine.
         decontamination: the contaminated documents; if given, the results contain clean scores.
+        built: what `build_all` returned, if the tasks have their requests already, without answers.
 
     Returns:
         The results; None in a process that does not collect answers (a rank other than 0).
@@ -187,18 +226,11 @@ def evaluate_tasks(
     by_name = isinstance(run.model, str)
     identity = model_identity(run, lm) if by_name or active_run.store is not None else ""
     with executor.running(context), active_run.open_store(identity) as store:
-        chosen = chosen_documents(run, tasks)
-        with stages("build_requests"), mirror_at(run.data_dir), full_gc_postponed():
-            for name, task in tasks.items():
-                build_requests(run, lm, name, task, chosen.get(name))
+        with stages("build_requests"):
+            built = built or build_all(run, lm, tasks, stored=store is not None)
+            for task in tasks.values():
                 count_tokens(lm, task)
-            data = {name: task.describe_data() for name, task in sorted(tasks.items())}
-            hashes = {}
-            for name, task in sorted(tasks.items()):
-                set_digests(task.instances)
-                hashes[name] = task_hashes(task, data[name])
-                if store is None:
-                    forget_digests(task.instances)
+        chosen, data, hashes = built.chosen, built.data, built.hashes
         uncertainty = UncertaintyConfig(run.bootstrap_iters or 0, run.confidence, run.cluster)
         on_stored = None
         if active_run.folder is not None and store is not None and executor.collects:

@@ -107,6 +107,13 @@ MAY_USE = {
     "studies": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "engine", "models", "results", "runs", "evaluator"},
+    "sweeps": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "preparation", "engine", "models", "results", "runs", "evaluator"},
+    "live": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "preparation", "engine", "models", "results", "evaluator"},
+    "callback": FOUNDATION | {"live", "sweeps", "results"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
@@ -118,7 +125,7 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
     | {"runs", "scaffold", "contamination.findings", "contamination", "comparison", "duels"}
-    | {"studies", "code_scoring"},
+    | {"studies", "sweeps", "code_scoring"},
     "_cli": FOUNDATION | {"config", "cli"},
 }
 

@@ -36,6 +36,7 @@ from lm_eval.cli import (
     score,
     show,
     study,
+    sweep,
     validate,
     view,
 )
@@ -61,6 +62,7 @@ COMMANDS = {
     "compare": compare,
     "duel": duel,
     "study": study,
+    "sweep": sweep,
     "report": report,
     "view": view,
     "export": export,
@@ -91,6 +93,7 @@ examples:
   lm-eval view out                                 the same in the browser, with live progress
   lm-eval duel MODEL_A MODEL_B --tasks gsm8k       ask both only until that is known
   lm-eval study --model demo --tasks demo_choice --formats mcqa,cloze
+  lm-eval sweep sweep.yaml                         models × tasks × settings from one file
   lm-eval new task my_task                         write a small task to start from
   lm-eval check-model my_model.py:MyModel          check a model class
   lm-eval validate --tasks my_task --include_path my_task

@@ -5,10 +5,13 @@ Changes are noticed, and the model is left as it was.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
 
@@ -64,6 +67,41 @@ def eval_mode(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def random_state_restored() -> Iterator[None]:
+    """Restores the state of all random generators at the end of the `with` block.
+
+    These are the global ones of Python, numpy and torch, on the CPU and on every device. Training
+    that continues afterwards draws the same numbers as if the block had not been run.
+    """
+    python, legacy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)
+        torch.set_rng_state(cpu)
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+        if mps is not None:
+            torch.mps.set_rng_state(mps)
+
+
+def is_sharded(model: Any) -> bool:
+    """Returns whether each process holds only a part of the weights (FSDP, DeepSpeed ZeRO-3).
+
+    Then no process can run the model alone.
+    """
+    if not isinstance(model, nn.Module):
+        return False
+    names = {base.__name__ for part in model.modules() for base in type(part).__mro__}
+    if names & {"FullyShardedDataParallel", "FSDPModule"}:
+        return True
+    return any(hasattr(weight, "ds_id") for weight in model.parameters())
 
 
 def has_custom_generate(model: Any) -> bool:

@@ -1,0 +1,1 @@
+"""Runs models × tasks × settings from one file, and tabulates their scores."""

@@ -1,0 +1,317 @@
+"""The file of a sweep: settings that all runs share, and lists of settings to combine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from lm_eval.config.arguments import merge_arguments, split_outside_brackets
+from lm_eval.config.functions import function_refs
+from lm_eval.config.run import RunConfig
+from lm_eval.config.yaml_file import YamlFile, load_yaml_file
+from lm_eval.errors import ConfigError, EvalError, suggestion
+from lm_eval.redaction import without_secrets
+from lm_eval.results.names import file_name, name_of_weights
+from lm_eval.results.provenance import model_name
+from lm_eval.sweeps.checkpoints import Checkpoint, find_checkpoints, find_revisions
+
+SETTINGS = [f.name for f in fields(RunConfig)]
+"""The keys of a run, as in a file for `lm-eval run --config`."""
+OWN_KEYS = ("matrix", "checkpoints", "revisions")
+"""The keys of a sweep that a run does not have."""
+CHECKPOINT = "checkpoint"
+"""The name of the axis of checkpoints or revisions."""
+MODELS = "models"
+"""The name of the axis whose values are models, as text or with several settings."""
+
+_TABLES = ("model_args", "gen_kwargs", "metadata", "wandb_args", "wandb_config_args")
+NOT_VARIED = ("output_path", "use_cache", "environment", "show_config", "fresh")
+"""Settings that all runs of a sweep share."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of an axis: the settings that it stands for.
+
+    Attributes:
+        label: its name in tables and in the names of runs.
+        settings: the settings.
+        checkpoint: the checkpoint, on the axis of checkpoints.
+    """
+
+    label: str
+    settings: Mapping[str, Any]
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One run of a sweep.
+
+    Attributes:
+        name: its name, which is also that of its folder.
+        config: its settings.
+        labels: for each axis of the matrix the label of its value.
+        model: the name of the model in tables, without its checkpoint.
+        step: the training step of its checkpoint; None if there is none.
+    """
+
+    name: str
+    config: RunConfig
+    labels: Mapping[str, str] = field(default_factory=dict)
+    model: str = ""
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What a sweep runs: all combinations of the values of its axes.
+
+    Attributes:
+        path: the file that it was read from, for messages.
+        shared: the settings that all runs have, unless a value of an axis replaces them.
+        axes: for each axis its values.
+    """
+
+    path: Path
+    shared: Mapping[str, Any]
+    axes: Mapping[str, Sequence[Value]]
+
+    def runs(self, output_path: str | Path) -> list[SweepRun]:
+        """Returns all runs, each with its own folder below `output_path`.
+
+        Raises `ConfigError` if two runs have the same name, or if settings are not valid.
+        """
+        runs: dict[str, SweepRun] = {}
+        for values in product(*self.axes.values()):
+            run = self._run(dict(zip(self.axes, values, strict=True)), Path(output_path))
+            other = runs.get(run.name.lower())
+            if other is not None:
+                raise ConfigError(
+                    f"{self.path}: two runs have the name {run.name!r}: {_described(other)} and "
+                    f"{_described(run)}. Remove one of them, or write their values in `matrix` "
+                    "with a `name`: {name: …, model: …}."
+                )
+            runs[run.name.lower()] = run
+        return list(runs.values())
+
+    def _run(self, values: Mapping[str, Value], output_path: Path) -> SweepRun:
+        """Returns the run of one combination of values."""
+        settings = dict(self.shared)
+        for value in values.values():
+            settings = merge_settings(settings, value.settings)
+        labels = {axis: value.label for axis, value in values.items()}
+        name = re.sub(r"[^\w.+=-]+", "_", "_".join(labels.values())).strip("_.")
+        name = file_name(name or "run")
+        try:
+            config = RunConfig(**{**settings, "output_path": str(output_path / name)})
+        except EvalError as error:
+            raise type(error)(f"{self.path}: run {name!r}: {error}") from error
+        checkpoint = next((v.checkpoint for v in values.values() if v.checkpoint), None)
+        given = [labels[axis] for axis in (MODELS, "model", "model_args") if axis in labels]
+        model = " ".join(given) or (checkpoint.curve if checkpoint else "") or short_name(config)
+        return SweepRun(name, config, labels, model, checkpoint.step if checkpoint else None)
+
+
+def read_matrix(
+    path: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    checkpoints: Sequence[str] = (),
+    revisions: Sequence[str] = (),
+) -> Matrix:
+    """Returns the matrix that a file describes.
+
+    Args:
+        path: a YAML file with the keys of a run (`lm-eval run --config`) and `matrix`.
+        overrides: settings that replace those of the file.
+        checkpoints: patterns of checkpoint folders, used instead of those of the file.
+        revisions: revisions on the hub, used instead of those of the file.
+
+    Raises:
+        ConfigError: the file cannot be read, has an unknown key, or an axis without values.
+    """
+    file = load_yaml_file(path)
+    content = {**file.values, **(overrides or {})}
+    _check_keys(file, content)
+    if refs := list(function_refs(content)):
+        raise ConfigError(f"{refs[0].where}: a sweep cannot contain !function. Use a task file.")
+    axes = dict(_axes(file, content.get("matrix")))
+    shared = {key: value for key, value in content.items() if key in SETTINGS}
+    patterns = checkpoints or _texts(file, "checkpoints", content.get("checkpoints"))
+    versions = revisions or _texts(file, "revisions", content.get("revisions"))
+    if patterns and versions:
+        raise ConfigError(f"{file.path}: give either checkpoints or revisions, not both.")
+    found = find_checkpoints(patterns) if patterns else _revisions(file, shared, axes, versions)
+    if found:
+        if CHECKPOINT in axes:
+            raise ConfigError(
+                f"{file.where('matrix')}: an axis named {CHECKPOINT!r} cannot be combined with "
+                "checkpoints or revisions. Rename the axis."
+            )
+        axes[CHECKPOINT] = [Value(one.label, {"model_args": one.arguments}, one) for one in found]
+    if not axes:
+        raise ConfigError(
+            f"{file.path}: there is nothing to vary. Write lists of settings under `matrix`, such "
+            "as  matrix: {num_fewshot: [0, 5]}, or give --checkpoints."
+        )
+    return Matrix(file.path, shared, axes)
+
+
+def merge_settings(settings: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings with `others` in place of equal keys; tables such as `model_args` merge."""
+    merged = {**settings, **others}
+    for name in _TABLES:
+        if name in settings and name in others:
+            merged[name] = {**merge_arguments(settings[name]), **merge_arguments(others[name])}
+    return merged
+
+
+def short_name(config: RunConfig) -> str:
+    """Returns the name of a model without its folder or organization."""
+    name = model_name(config)
+    return Path(name).name or name
+
+
+def _check_keys(file: YamlFile, content: Mapping[str, Any]) -> None:
+    known = [*OWN_KEYS, *SETTINGS]
+    for key in content:
+        if key not in known:
+            raise ConfigError(
+                f"{file.where(key)}: unknown key {key!r}.{suggestion(str(key), known)} Known keys: "
+                f"{', '.join(known)}."
+            )
+
+
+def _texts(file: YamlFile, key: str, value: Any) -> list[str]:
+    """Returns a text or a list of texts as a list."""
+    texts = [value] if isinstance(value, str) else value or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"{file.where(key)}: {key} must be a text or a list of texts.")
+    if value is not None and not texts:
+        raise ConfigError(f"{file.where(key)}: {key} is empty. Name at least one, or remove it.")
+    return texts
+
+
+def _revisions(
+    file: YamlFile,
+    shared: Mapping[str, Any],
+    axes: Mapping[str, Sequence[Value]],
+    revisions: Sequence[str],
+) -> list[Checkpoint]:
+    """Returns the revisions of the model that all runs share."""
+    if not revisions:
+        return []
+    models = [merge_settings(shared, {})]
+    for values in axes.values():
+        models = [merge_settings(one, value.settings) for one in models for value in values]
+    names = {merge_arguments(one.get("model_args")).get("pretrained") for one in models}
+    (name, *others) = names
+    if others or not isinstance(name, str):
+        raise ConfigError(
+            f"{file.path}: revisions need one model that all runs share: write "
+            "model_args: {pretrained: ORGANIZATION/NAME}."
+        )
+    return find_revisions(name, revisions)
+
+
+def _axes(file: YamlFile, matrix: Any) -> Iterator[tuple[str, list[Value]]]:
+    """Yields the axes of a matrix; raises `ConfigError` if one cannot be used."""
+    where = file.where("matrix")
+    if matrix is None and "matrix" not in file.values:
+        return
+    if not isinstance(matrix, Mapping) or not matrix:
+        raise ConfigError(
+            f"{where}: matrix is empty. Write lists of settings to combine, such as  matrix: "
+            "{num_fewshot: [0, 5]}."
+        )
+    for axis, values in matrix.items():
+        axis = str(axis)
+        if axis in NOT_VARIED:
+            raise ConfigError(f"{where}: {axis} cannot be varied; write it beside `matrix`.")
+        if not isinstance(values, list) or not values:
+            raise ConfigError(
+                f"{where}: {axis} must be a list with at least one value, not {_shown(values)}."
+            )
+        if axis in SETTINGS:
+            yield axis, [_setting(where, axis, value) for value in values]
+        else:
+            yield axis, [_several(where, axis, value) for value in values]
+
+
+def _setting(where: str, axis: str, value: Any) -> Value:
+    """Returns a value of an axis that is named after a setting."""
+    if axis == "tasks":
+        names = value if isinstance(value, list) else [value]
+        shown = [str(one.get("task", "task")) if isinstance(one, dict) else one for one in names]
+        if not names or not all(isinstance(one, str) for one in shown):
+            raise ConfigError(f"{where}: tasks: {_shown(value)} is not a name or a list of names.")
+        return Value("+".join(part.strip() for part in shown), {axis: value})
+    return Value(_label(axis, value), {axis: value})
+
+
+def _several(where: str, axis: str, value: Any) -> Value:
+    """Returns a value of any other axis: several settings, or a model as text."""
+    if axis == MODELS and isinstance(value, str):
+        name, *rest = split_outside_brackets(value)
+        if "=" in name or not name.strip():
+            raise ConfigError(
+                f"{where}: {value!r} does not begin with the name of a model. Write "
+                "NAME,KEY=VALUE,… such as hf,pretrained=gpt2."
+            )
+        given: dict[str, Any] = {
+            "model": name.strip(),
+            "model_args": merge_arguments(",".join(rest)),
+        }
+        return Value(short_name(RunConfig(**given)), given)
+    if not isinstance(value, Mapping) or not value:
+        hint = suggestion(axis, [*SETTINGS, MODELS])
+        raise ConfigError(
+            f"{where}: {axis!r} is not a setting, so each of its values must be a mapping of "
+            f"settings with a `name`, not {_shown(value)}.{hint}"
+        )
+    settings: dict[str, Any] = {str(key): one for key, one in value.items() if key != "name"}
+    for key in settings:
+        if key not in SETTINGS or key in NOT_VARIED:
+            raise ConfigError(
+                f"{where}: {axis}: {key!r} is not a setting that can be varied."
+                f"{suggestion(key, SETTINGS)}"
+            )
+    if "name" in value:
+        return Value(str(value["name"]), settings)
+    if axis == MODELS:
+        try:
+            return Value(short_name(RunConfig(**settings)), settings)
+        except EvalError as error:
+            raise type(error)(f"{where}: {axis}: {error}") from error
+    return Value("_".join(_label(key, one) for key, one in settings.items()), settings)
+
+
+def _label(setting: str, value: Any) -> str:
+    """Returns a short label for the value of a setting."""
+    if setting == "model":
+        return str(value)
+    if setting == "num_fewshot":
+        return "default-shot" if value is None else f"{value}-shot"
+    if setting in _TABLES:
+        table = without_secrets(merge_arguments(value))
+        weights = name_of_weights(table)
+        rest = [f"{k}={v}" for k, v in table.items() if str(v) != weights]
+        named = [Path(weights).name] if weights else []
+        return ",".join([*named, *rest]) or f"no-{setting}"
+    shown = value if isinstance(value, str) else json.dumps(value)
+    return f"{setting}-{shown}"
+
+
+def _described(run: SweepRun) -> str:
+    """Returns the values of a run, for a message."""
+    return ", ".join(f"{axis} {label!r}" for axis, label in run.labels.items())
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:80]}…"
