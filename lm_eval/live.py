@@ -11,13 +11,8 @@ from lm_eval.config.run import RunConfig
 from lm_eval.data import mirror_at
 from lm_eval.engine.stages import Stages
 from lm_eval.errors import ConfigError, suggestion
-from lm_eval.evaluator import (
-    BuiltRequests,
-    build_all,
-    evaluate_tasks,
-    exits_as_errors,
-    seed_generators,
-)
+from lm_eval.evaluator import BuiltRequests, build_all, evaluate_tasks, exits_as_errors
+from lm_eval.models.seeding import seed_generators
 from lm_eval.preparation import check_groups, check_run, load_tasks
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.score_rows import score_rows

@@ -15,8 +15,9 @@ from typing import Any
 
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import EvalError, describe_cause, raise_interrupt
-from lm_eval.evaluator import exits_as_errors, run_evaluation, seed_generators
+from lm_eval.evaluator import exits_as_errors, run_evaluation
 from lm_eval.models.create import check_before_loading, check_model, create_model
+from lm_eval.models.seeding import seed_generators
 from lm_eval.runs.observer import RunObserver
 
 #: Sends an event to the parent.
