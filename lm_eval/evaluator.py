@@ -219,7 +219,7 @@ def evaluate_tasks(
         code_session(run, active_run.verdicts) as programs,
     ):
         scores = {
-            name: score(task, chosen.get(name), context.think_end_token)
+            name: score(task, chosen.get(name), context.think_end_token, run.metrics is not None)
             for name, task in answered(tasks).items()
         }
         summary = with_clean_scores(
@@ -342,6 +342,8 @@ def simple_evaluate(
     max_failed: float | None = DEFAULT_MAX_FAILED,
     decontaminate: str | None = None,
     require_isolation: str | None = None,
+    repeats: int | None = None,
+    metrics: Sequence[str] | str | None = None,
 ) -> EvalResults | None:
     """Evaluates a model on tasks and returns the results.
 
@@ -399,6 +401,10 @@ def simple_evaluate(
             contain the scores over the documents that were not found in the corpus.
         require_isolation: the isolation that programs of code tasks need at least, for example
             "landlock+seccomp" (docs/code.md).
+        repeats: how often each document of a generating task is answered; None for what each task
+            sets (docs/reasoning.md).
+        metrics: report only these metrics, such as `["avg@8", "maj@8", "pass@4"]`; None for those
+            of the tasks.
 
     Returns:
         The results (docs/results.md); None in a process that does not collect answers (a rank other
@@ -419,6 +425,8 @@ def simple_evaluate(
         samples=samples,
         sample=sample,
         sample_seed=sample_seed,
+        repeats=repeats,
+        metrics=metrics,
         bootstrap_iters=bootstrap_iters,
         check_integrity=check_integrity,
         write_out=write_out,

@@ -16,6 +16,7 @@ from lm_eval.code_scoring import run_programs
 from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause, raise_interrupt
 from lm_eval.filters.thinking import Thinking
+from lm_eval.repeat_scoring import score_repeats
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Measurement:
     pipeline: str
     requests: Sequence[Instance]
     values: dict[str, Any]
+    repeat_values: dict[str, list[Any]] = field(default_factory=dict)
+    """For each metric that scores single answers for a metric of repeats: one value per repeat."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,15 @@ class TaskScores:
         requests: for each document, its requests.
         pipelines: for each filter pipeline and metric, one value per document; `ABSENT` where the
             document has none.
+        repeat_values: for each filter pipeline with metrics of repeated answers, and each document
+            by its index in `doc_ids`: the values of each repeat, by metric.
     """
 
     task: Task
     doc_ids: list[int] = field(default_factory=list)
     requests: list[Sequence[Instance]] = field(default_factory=list)
     pipelines: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    repeat_values: dict[str, dict[int, dict[str, list[Any]]]] = field(default_factory=dict)
 
     @property
     def documents(self) -> int:
@@ -91,13 +97,23 @@ class TaskScores:
                 )
         return columns
 
+    def drop_other_metrics(self) -> None:
+        """Removes values of metrics that the task does not aggregate.
+
+        The `process_results` of a task may return more than the metrics that the user chose.
+        """
+        known = self.task.aggregation()
+        for pipeline, columns in self.pipelines.items():
+            self.pipelines[pipeline] = {m: column for m, column in columns.items() if m in known}
+
     @property
     def measurements(self) -> Iterator[Measurement]:
         """Yields the measurements of all documents, one filter pipeline after the other."""
         for pipeline, metrics in self.pipelines.items():
             for i, (doc_id, requests) in enumerate(zip(self.doc_ids, self.requests, strict=True)):
                 values = {m: column[i] for m, column in metrics.items() if column[i] is not ABSENT}
-                yield Measurement(doc_id, pipeline, requests, values)
+                repeated = self.repeat_values.get(pipeline, {}).get(i, {})
+                yield Measurement(doc_id, pipeline, requests, values, repeated)
 
     def left_out(self, pipeline: str) -> int:
         """Returns the number of documents that the filters of a pipeline left out."""
@@ -113,6 +129,17 @@ class TaskScores:
         for requests in self.requests:
             for name in {name for request in requests for name in request.extraction_failed}:
                 counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def repeats_without_answer(self) -> dict[str, int]:
+        """Returns for each pipeline with metrics of repeats the repeats in which it found none."""
+        counts: dict[str, int] = {}
+        for pipeline in self.repeat_values if self.task.extracting_pipelines() else ():
+            counts[pipeline] = sum(
+                sum(request.repeats_not_found.get(pipeline, ()))
+                for requests in self.requests
+                for request in requests
+            )
         return counts
 
     def length_stopped(self) -> int | None:
@@ -156,7 +183,10 @@ class TaskScores:
 
 
 def score(
-    task: Task, doc_ids: Sequence[int] | None = None, think_end_token: Any = None
+    task: Task,
+    doc_ids: Sequence[int] | None = None,
+    think_end_token: Any = None,
+    only_chosen: bool = False,
 ) -> TaskScores:
     """Filters the answers of a task and returns its scores under each filter pipeline.
 
@@ -168,6 +198,8 @@ def score(
         doc_ids: the indices of the evaluated documents in the split; None if they are the first.
         think_end_token: the token that ends the model's thinking text, which is removed; used if
             the task does not set one.
+        only_chosen: whether values of metrics that the task does not aggregate are dropped, as for
+            metrics that the user chose.
     """
     with gc_paused():
         _filter(task, think_end_token)
@@ -177,6 +209,10 @@ def score(
     run_programs(task, scores.requests, numbers)
     for pipeline in task.instances[0].filtered_resps:
         scores.pipelines[pipeline] = _measure(task, pipeline, numbers, scores.requests)
+        if task.repeat_metrics(pipeline):
+            _measure_repeats(scores, pipeline)
+    if only_chosen:
+        scores.drop_other_metrics()
     if task.gold_missing:
         logger.warning(
             "%s: the gold answer of %d documents is none of their choices; they count as wrong. "
@@ -303,6 +339,34 @@ def _measure(
             raise third_party_error(what, error) from error
         _add_row(columns, values, position)
     return columns
+
+
+def _measure_repeats(scores: TaskScores, pipeline: str) -> None:
+    """Adds the metrics of repeated answers to the scores of one filter pipeline.
+
+    Documents that a filter left out have no value. Raises an `EvalError` that names the task and
+    the document if scoring fails.
+    """
+    task, columns = scores.task, scores.pipelines[pipeline]
+    known = scores.repeat_values.setdefault(pipeline, {})
+    names = [metric.name for metric, _ in task.repeat_metrics(pipeline)]
+    for name in names:
+        columns[name] = [ABSENT] * scores.documents
+    left_out = _left_out(pipeline, scores.requests)
+    for i, (number, requests) in enumerate(zip(scores.doc_ids, scores.requests, strict=True)):
+        if left_out[i]:
+            continue
+        try:
+            found = score_repeats(task, pipeline, requests)
+        except EvalError as error:
+            message = f"task {task.task_name!r}, document {number}: scoring its repeats: {error}"
+            raise type(error)(message) from error
+        except BaseException as error:
+            what = f"task {task.task_name!r}, document {number}: scoring its repeats failed"
+            raise third_party_error(what, error) from error
+        known[i] = found.values
+        for name, value in found.reduced.items():
+            columns[name][i] = value
 
 
 def _left_out(pipeline: str, requests_by_doc: Sequence[Sequence[Instance]]) -> list[bool]:

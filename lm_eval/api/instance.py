@@ -88,6 +88,9 @@ class Instance:
             only chosen documents are evaluated.
         resps: the answers, one per repeat; empty until the model has answered.
         filtered_resps: for each filter pipeline, by name, the result of filtering `resps`.
+        filtered_repeats: for each filter pipeline, by name, the result of filtering each repeat as
+            if it were the only answer; only of pipelines with metrics of repeated answers.
+        repeats_not_found: for each of these pipelines, whether it found no answer in each repeat.
         extraction_failed: names of the filter pipelines that found no answer in `resps`.
         thinking: the thinking text that was removed from each answer; None if none was removed.
         conclusions: the answers without their thinking text, one per repeat; None as above.
@@ -109,6 +112,8 @@ class Instance:
     repeats: int | None = None
     doc_number: int | None = None
 
+    filtered_repeats: dict[str, list[Any]] = field(default_factory=dict)
+    repeats_not_found: dict[str, list[bool]] = field(default_factory=dict)
     extraction_failed: tuple[str, ...] = ()
     thinking: list[str] | None = None
     conclusions: list[Any] | None = None
@@ -131,7 +136,15 @@ class Instance:
     def forget_answers(self) -> None:
         """Removes the answers and all that was derived from them, to score others."""
         self.resps, self.filtered_resps, self.extraction_failed = [], {}, ()
+        self.filtered_repeats, self.repeats_not_found = {}, {}
         self.thinking = self.conclusions = self.tokens = None
+
+    def set_filtered_repeats(
+        self, pipeline: str, answers: list[Any], not_found: list[bool]
+    ) -> None:
+        """Sets what a filter pipeline made of each repeat, and whether it found no answer."""
+        self.filtered_repeats = {**self.filtered_repeats, pipeline: answers}
+        self.repeats_not_found = {**self.repeats_not_found, pipeline: not_found}
 
     def set_digest(self, digest: bytes | None) -> None:
         """Sets the hash under which answers are stored; None if the request cannot be hashed."""

@@ -37,7 +37,7 @@ _CONTAMINATION_KEYS = ("contaminated", "contamination_overlap")
 #: Keys of a sample that a compact row does not repeat in each pipeline.
 _SHARED_KEYS = ("arguments", "resps", "filter", "metrics")
 #: Keys of a pipeline in a compact row that are not metrics.
-_NON_METRIC_KEYS = ("filtered_resps", "extraction_failed")
+_NON_METRIC_KEYS = ("filtered_resps", "filtered_repeats", "repeat_scores", "extraction_failed")
 
 
 @dataclass(frozen=True)

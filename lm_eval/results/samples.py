@@ -44,6 +44,9 @@ def _sample(task: Task, measured: Measurement) -> Sample:
     }
     if any(request.reasoning is not None for request in requests):
         sample["thinking"] = [request.reasoning for request in requests]
+    if measured.repeat_values:
+        sample["filtered_repeats"] = [request.filtered_repeats[pipeline] for request in requests]
+        sample["repeat_scores"] = measured.repeat_values
     if task.extracting_pipelines():
         sample["extraction_failed"] = any(pipeline in r.extraction_failed for r in requests)
     return sample

@@ -112,6 +112,9 @@ def summarize(
     failures = {name: s.extraction_failed for name, s in summaries.items() if s.extraction_failed}
     if failures:
         results["extraction_failed"] = failures
+    missing = {name: scored.repeats_without_answer() for name, scored in scores.items()}
+    if missing := {name: counts for name, counts in missing.items() if counts}:
+        results["repeats_without_answer"] = missing
     stopped = {name: scored.length_stopped() for name, scored in scores.items()}
     if known := {name: count for name, count in stopped.items() if count is not None}:
         results["length_stopped"] = known

@@ -162,7 +162,11 @@ def _extra_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> l
     headers = []
     if any(intervals.get(key) for key in rows):
         headers.append(f"{100 * result_dict['confidence']:g}% interval")
-    if any(any(failures.get(key, {}).values()) for key in rows):
+    of_repeats = result_dict.get("repeats_without_answer", {})
+    if any(
+        any((failures.get(k) or {}).values()) or any((of_repeats.get(k) or {}).values())
+        for k in rows
+    ):
         headers.append(_NO_ANSWER)
     if any(result_dict.get("length_stopped", {}).get(key) for key in rows):
         headers.append(_CUT_OFF)
@@ -171,6 +175,11 @@ def _extra_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> l
     if any(_missing(key, result_dict)[0] for key in rows):
         headers.append(_MISSING)
     return headers
+
+
+def _repeats(key: str, result_dict: Mapping[str, Any]) -> int:
+    """Returns how many answers each document of a task has."""
+    return result_dict.get("configs", {}).get(key, {}).get("repeats") or 1
 
 
 def _truncated(key: str, result_dict: Mapping[str, Any]) -> int:
@@ -223,11 +232,14 @@ def _extra_cells(
         if header == _NO_ANSWER:
             pipeline = metric_and_filter.partition(",")[2]
             failed = result_dict["extraction_failed"].get(key, {}).get(pipeline)
-            cells.append(_share(failed, row["sample_len"]))
+            answers = row["sample_len"]
+            of_repeats = result_dict.get("repeats_without_answer", {}).get(key, {})
+            if pipeline in of_repeats:  # of all answers, not only of those that were scored first
+                failed, answers = of_repeats[pipeline], answers * _repeats(key, result_dict)
+            cells.append(_share(failed, answers))
         elif header == _CUT_OFF:
-            repeats = result_dict.get("configs", {}).get(key, {}).get("repeats") or 1
             stopped = result_dict["length_stopped"].get(key)
-            cells.append(_share(stopped, row.get("sample_len", 0) * repeats))
+            cells.append(_share(stopped, row.get("sample_len", 0) * _repeats(key, result_dict)))
         elif header == _TRUNCATED:
             cells.append(str(_truncated(key, result_dict) or ""))
         elif header == _MISSING:
