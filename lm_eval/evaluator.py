@@ -46,6 +46,7 @@ from lm_eval.models.create import (
     never_measured,
 )
 from lm_eval.models.identity import model_identity
+from lm_eval.models.thinking import check_room
 from lm_eval.preparation import (
     build_requests,
     check_fit,
@@ -54,6 +55,7 @@ from lm_eval.preparation import (
     check_types,
     chosen_documents,
     count_tokens,
+    generation_settings,
     load_tasks,
     make_context,
 )
@@ -140,6 +142,7 @@ def _evaluate_run(
     with stages("load_model"):
         if lm is None:
             check_before_loading(run)
+            check_room(run.model_args, generation_settings(tasks))
             lm = create_model(run)
     seed_generators(run.seed)
     return evaluate_tasks(

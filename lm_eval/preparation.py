@@ -135,6 +135,12 @@ def _apply_repeats(run: RunConfig, name: str, task: Task) -> None:
         )
 
 
+def generation_settings(tasks: Mapping[str, Task]) -> dict[str, Mapping[str, Any]]:
+    """Returns the generation settings of the tasks that generate text, by name."""
+    generating = (n for n, task in tasks.items() if task.OUTPUT_TYPE == "generate_until")
+    return {name: _generation_settings(tasks[name]) for name in generating}
+
+
 def _generation_settings(task: Task) -> Mapping[str, Any]:
     """Returns the generation settings of a task; empty if it generates nothing."""
     settings = task.get_config("generation_kwargs")

@@ -157,6 +157,27 @@ class TaskScores:
         known = [reason for reason in reasons if reason is not None]
         return known.count("length") if known else None
 
+    def answer_tokens(self) -> dict[str, int] | None:
+        """Returns how many tokens the model generated for its answers, as far as it reported that.
+
+        These are the number of `answers` whose tokens are known, the sum of their `tokens`, the
+        `longest`, and the sum of their `thinking_tokens` if any answer has thoughts. None if the
+        tokens of no answer are known.
+        """
+        known = [
+            answer
+            for requests in self.requests
+            for request in requests
+            for answer in request.resps
+            if isinstance(answer, Completion) and answer.tokens is not None
+        ]
+        if not known:
+            return None
+        sizes = [answer.tokens or 0 for answer in known]
+        thoughts = [a.reasoning_tokens for a in known if a.reasoning_tokens is not None]
+        counts = {"answers": len(known), "tokens": sum(sizes), "longest": max(sizes)}
+        return {**counts, "thinking_tokens": sum(thoughts)} if thoughts else counts
+
     def empty_answers(self) -> int:
         """Returns the number of generated answers that are empty."""
         return sum(

@@ -43,18 +43,42 @@ class Completion(str):
             none.
         finish_reason: why the answer ended: "stop", "length" (the maximum length was reached), or
             another reason that the server gives; None if it is not known.
+        tokens: how many tokens were generated, reasoning included; None if it is not known.
+        reasoning_tokens: how many of them are reasoning; None if it is not known.
     """
 
-    def __new__(cls, text: str, *details: str | None, **named: str | None) -> Completion:
+    def __new__(
+        cls, text: str, *details: str | int | None, **named: str | int | None
+    ) -> Completion:
         return super().__new__(cls, text)
 
     def __init__(
-        self, text: str, reasoning: str | None = None, finish_reason: str | None = None
+        self,
+        text: str,
+        reasoning: str | None = None,
+        finish_reason: str | None = None,
+        tokens: int | None = None,
+        reasoning_tokens: int | None = None,
     ) -> None:
         self.reasoning, self.finish_reason = reasoning, finish_reason
+        self.tokens, self.reasoning_tokens = tokens, reasoning_tokens
 
-    def __getnewargs__(self) -> tuple[str, str | None, str | None]:  # type: ignore[override]
-        return str(self), self.reasoning, self.finish_reason
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return str(self), *self.details.values()
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """All that it carries besides the text, by the names of the constructor's arguments."""
+        return {
+            "reasoning": self.reasoning,
+            "finish_reason": self.finish_reason,
+            "tokens": self.tokens,
+            "reasoning_tokens": self.reasoning_tokens,
+        }
+
+    def changed(self, text: str, **details: Any) -> Completion:
+        """Returns a copy with another text and, if given, other details."""
+        return Completion(text, **{**self.details, **details})
 
     @property
     def text(self) -> str:

@@ -56,6 +56,7 @@ class LlamaCpp(EngineLM):
         n_batch: how many tokens of a prompt are computed at once.
         batch_size, max_batch_size, device: accepted, without effect.
         think_end_token: the string that ends the model's thinking text.
+        thinking_budget: after how many tokens a thought is cut (docs/reasoning.md).
         kwargs: further arguments of `llama_cpp.Llama`.
     """
 
@@ -81,6 +82,7 @@ class LlamaCpp(EngineLM):
         max_batch_size: int | None = None,
         device: str | None = None,
         think_end_token: str | None = None,
+        thinking_budget: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -91,6 +93,7 @@ class LlamaCpp(EngineLM):
             add_bos_token,
             prefix_token_id,
             think_end_token,
+            thinking_budget=thinking_budget,
         )
         self._own_tokenizer = tokenizer is None
         length = read_length(max_length=max_length, max_model_len=max_model_len, n_ctx=n_ctx)
@@ -260,7 +263,12 @@ class LlamaCpp(EngineLM):
             usage.count_prompt(counted["prompt_tokens"], counted["prompt_tokens"])
             usage.count_answer(counted["completion_tokens"])
             usage.count_generated(counted["completion_tokens"])
-            yield [(job, [Completion(choice["text"], finish_reason=choice["finish_reason"])])]
+            answer = Completion(
+                choice["text"],
+                finish_reason=choice["finish_reason"],
+                tokens=counted["completion_tokens"],
+            )
+            yield [(job, [answer])]
 
 
 class _GGUFCoder:

@@ -52,6 +52,7 @@ class SGLangLM(EngineLM):
         prefix_token_id: the token that stands for an empty context.
         seed: the seed for sampled answers; None for that of the run.
         think_end_token: the string that ends the model's thinking text.
+        thinking_budget: after how many tokens a thought is cut (docs/reasoning.md).
         kwargs: further arguments of `sglang.Engine`.
     """
 
@@ -87,6 +88,7 @@ class SGLangLM(EngineLM):
         prefix_token_id: int | None = None,
         seed: int | None = None,
         think_end_token: str | None = None,
+        thinking_budget: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -101,6 +103,7 @@ class SGLangLM(EngineLM):
                 "trust_remote_code": trust_remote_code,
                 "revision": None if tokenizer_path else kwargs.get("revision"),
             },
+            thinking_budget,
         )
         self._given_length = read_length(
             max_model_len=max_model_len, context_length=context_length, max_length=max_length

@@ -83,6 +83,7 @@ class VLLM(EngineLM):
         max_lora_rank: the largest rank of an adapter.
         truncation_side: "left": long prompts lose their beginning.
         think_end_token: the string that ends the model's thinking text.
+        thinking_budget: after how many tokens a thought is cut (docs/reasoning.md).
         enable_thinking, chat_template_args: passed to the chat template.
         kwargs: further arguments of vLLM's `LLM`.
     """
@@ -121,6 +122,7 @@ class VLLM(EngineLM):
         truncation_side: str = "left",
         think_end_token: str | None = None,
         enable_thinking: bool = True,
+        thinking_budget: int | None = None,
         chat_template_args: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -136,6 +138,7 @@ class VLLM(EngineLM):
             prefix_token_id,
             think_end_token,
             {"revision": its_revision, "trust_remote_code": bool(trust_remote_code)},
+            thinking_budget,
         )
         self._given_length = read_length(max_length=max_length, max_model_len=max_model_len)
         self._template = {"enable_thinking": enable_thinking, **(chat_template_args or {})}
@@ -395,4 +398,5 @@ def _as_input(tokens: Sequence[int]) -> Any:
 
 
 def _completion(answer: Any) -> Completion:
-    return Completion(answer.text, finish_reason=answer.finish_reason)
+    tokens = len(answer.token_ids)
+    return Completion(answer.text, finish_reason=answer.finish_reason, tokens=tokens)

@@ -118,6 +118,13 @@ class OptionalScores(TypedDict, total=False):
         "for each task: number of answers that were cut off at the maximum length",
         "if the model does not report why answers end",
     ]
+    answer_tokens: Annotated[
+        dict[str, dict[str, int]],
+        "for each task: number of `answers` whose length is known, all `tokens` that were "
+        "generated for them, the `longest` answer, and the `thinking_tokens` among all tokens",
+        "if the model does not report the length of answers; `thinking_tokens` if there are no "
+        "thoughts",
+    ]
     empty_answers: Annotated[
         dict[str, int],
         "for each task with empty answers: their number; they are scored as they are",

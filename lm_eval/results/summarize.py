@@ -118,6 +118,9 @@ def summarize(
     stopped = {name: scored.length_stopped() for name, scored in scores.items()}
     if known := {name: count for name, count in stopped.items() if count is not None}:
         results["length_stopped"] = known
+    tokens = {name: scored.answer_tokens() for name, scored in scores.items()}
+    if counted := {name: counts for name, counts in tokens.items() if counts is not None}:
+        results["answer_tokens"] = counted
     if empty := {name: count for name, one in scores.items() if (count := one.empty_answers())}:
         results["empty_answers"] = empty
     clusters = {name: s.clusters for name, s in summaries.items() if s.clusters is not None}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lm_eval.api.instance import Instance
+from lm_eval.api.instance import Completion, Instance
 from lm_eval.api.usage import Usage
 from lm_eval.config.generation import MAX_LENGTH_NAMES
 from lm_eval.errors import ConfigError, ModelError
@@ -35,7 +35,9 @@ from lm_eval.models.huggingface.generation import Prompt, generate
 from lm_eval.models.huggingface.memory import TokenBudget
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
+from lm_eval.models.huggingface.thought_budget import ThoughtBudget, generate_within_budget
 from lm_eval.models.partial_answers import StopConditions
+from lm_eval.models.thinking import count_until_mark, split_thought
 
 #: Settings that the built-in loop supports; with any other, transformers generates.
 SUPPORTED_SETTINGS = {*MAX_LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
@@ -73,6 +75,8 @@ NEUTRAL_SAMPLING_DEFAULTS = {
     "eta_cutoff": (None, 0.0),
     "top_h": (None,),
 }
+Loop = Callable[[Generation, StopConditions, list[Prompt]], Iterator[tuple[int, list[int]]]]
+"""A generation loop: yields the request index and the tokens of each answer to a batch."""
 DEFAULT_TOP_K = 50
 """The `top_k` with which transformers samples if neither the request nor the model sets it."""
 
@@ -93,6 +97,8 @@ class TextModel:
     special_tokens: Mapping[str, int]
     """The indices of the tokens that are left out of decoded text, by their text."""
     think_end_token: str | int | None
+    thought_budget: ThoughtBudget | None
+    """After how many tokens a thought is cut; None for no limit."""
     defaults: Any
     """The model's `generation_config`; None if it has none."""
     device: torch.device
@@ -153,7 +159,7 @@ class Generator:
         self.seed = seed
         self.usage = usage
 
-    def answer(self, requests: list[Instance]) -> Iterator[tuple[int, str]]:
+    def answer(self, requests: list[Instance]) -> Iterator[tuple[int, Completion]]:
         """Yields the index of each request in `requests` and its answer, as soon as it is finished.
 
         Requests with the same generation settings are processed together. If `max_gen_toks` is 0,
@@ -169,16 +175,18 @@ class Generator:
             gen_kwargs: Mapping[str, Any] = requests[numbers[0]].args[1]
             settings = self._parse_settings(gen_kwargs)
             if settings.max_gen_toks < 1:
-                yield from ((number, "") for number in numbers)
+                yield from ((number, Completion("", None, "length", 0)) for number in numbers)
                 continue
             prompts = self._make_prompts(requests, numbers, encoded, settings)
             builtin = self._loop_supporting(gen_kwargs, prompts, settings)
+            loop: Loop
             if builtin is not None:
-                batch = partial(self._generate_by_builtin_loop, builtin, settings, gen_kwargs)
+                loop = partial(self._generate_by_builtin_loop, builtin)
                 compatibility: BatchCompatibility = "any"
             else:
-                batch = partial(self._generate_by_transformers, settings, gen_kwargs)
+                loop = partial(self._generate_by_transformers, gen_kwargs)
                 compatibility = self._compatibility(prompts, settings)
+            batch = partial(self._answer_batch, loop, compatibility, settings, gen_kwargs)
             found = generate_in_batches(
                 batch, prompts, settings, self.answers_per_batch, compatibility
             )
@@ -281,25 +289,79 @@ class Generator:
             frozenset(t for t in tokens if t is not None), tuple(stop for stop in stops if stop)
         )
 
-    def _final_answer(self, tokens: list[int], stop_conditions: StopConditions) -> str:
-        """Returns the text of the generated tokens after the thinking, cut before a stop string.
+    def _answer_batch(
+        self,
+        loop: Loop,
+        compatibility: BatchCompatibility,
+        settings: Generation,
+        gen_kwargs: Mapping[str, Any],
+        prompts: list[Prompt],
+    ) -> Iterator[tuple[int, Completion]]:
+        """Yields the request index and the answer for each request of a batch of prompts.
 
-        The thinking is removed first, so stop strings inside it do not count: if the model has a
-        `think_end_token`, only the text after its last occurrence is used, without leading
-        whitespace. Without an occurrence, the whole text is used.
+        Thoughts are cut if the model has a budget for them. `loop` generates; `settings` were
+        parsed from `gen_kwargs`.
         """
-        model = self.model
+        stops, budget = self._stop_conditions(settings, gen_kwargs), self.model.thought_budget
+        # Stop strings do not count in thoughts: the answer is cut at them afterwards.
+        thinks = self.model.think_end_token is not None
+        early = replace(stops, stops=self._end_texts(gen_kwargs)) if thinks else stops
+        if budget is None:
+            for number, tokens in loop(settings, early, prompts):
+                yield number, self._completion(tokens, stops, len(tokens) >= settings.max_gen_toks)
+            return
+
+        def second_step(rest: Generation, cut: list[Prompt]) -> Iterator[tuple[int, list[int]]]:
+            batch = partial(loop, rest, stops)
+            return generate_in_batches(batch, cut, rest, self.answers_per_batch, compatibility)
+
+        def first_step(first: Generation, some: list[Prompt]) -> Iterator[tuple[int, list[int]]]:
+            return loop(first, early, some)
+
+        for number, tokens, added, is_longest in generate_within_budget(
+            budget, settings, prompts, first_step, second_step
+        ):
+            yield number, self._completion(tokens, stops, is_longest, added)
+
+    def _end_texts(self, gen_kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+        """Returns the stop strings that apply in thoughts, too: the text of the end token."""
+        return self._stop_conditions(Generation(), {**gen_kwargs, "stop_strings": ()}).stops
+
+    def _completion(
+        self, tokens: list[int], stop_conditions: StopConditions, is_longest: bool, added: int = 0
+    ) -> Completion:
+        """Returns the answer in generated tokens: their text after the thought, cut at stops.
+
+        If the model has a `think_end_token`, what comes before its last occurrence is the thought,
+        so stop strings inside it do not count, and whitespace after it is removed. Without an
+        occurrence, the whole text is the answer.
+
+        Args:
+            tokens: the tokens of thought and answer.
+            stop_conditions: what ends an answer.
+            is_longest: whether the maximum number of tokens was generated.
+            added: how many of the tokens were not generated, but appended to a cut thought.
+        """
+        model, mark = self.model, self.model.think_end_token
         tokens = stop_conditions.truncate(tokens)
-        think_end = model.think_end_token
-        if isinstance(think_end, int):
-            if think_end in tokens:
-                tokens = tokens[len(tokens) - tokens[::-1].index(think_end) :]
-            text = model.decode(tokens).lstrip()
+        thought, count, rest = "", 0, tokens
+        if isinstance(mark, int):
+            count = len(tokens) - tokens[::-1].index(mark) if mark in tokens else 0
+            thought, rest = model.decode(tokens[:count][:-1]).strip(), tokens[count:]
+            text = model.decode(rest).lstrip()
         else:
-            text = model.decode(tokens)
-            if think_end is not None:
-                text = text.split(think_end)[-1].lstrip()
-        return cut_at_stop(text, stop_conditions.stops)
+            thought, text = split_thought(model.decode(tokens), mark)
+            if thought and mark is not None:
+                count = count_until_mark(model.decode, tokens, mark)
+        answer = cut_at_stop(text, stop_conditions.stops)
+        is_cut = is_longest and answer == text
+        return Completion(
+            answer,
+            thought or None,
+            "length" if is_cut else "stop",
+            len(tokens) - added,
+            count - added if thought else None,
+        )
 
     # -- the built-in loop -----------------------------------------------------------------------
 
@@ -307,17 +369,16 @@ class Generator:
         self,
         builtin: BuiltinLoop,
         settings: Generation,
-        gen_kwargs: Mapping[str, Any],
+        stop_conditions: StopConditions,
         prompts: list[Prompt],
-    ) -> Iterator[tuple[int, str]]:
-        """Yields the request index and the answer for each request of a batch of prompts.
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yields the request index and the tokens of the answer for each request of a batch.
 
         Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
-        own. `settings` were parsed from `gen_kwargs`. Raises `NaNScoresError` if logits are NaN.
+        own. Raises `NaNScoresError` if logits are NaN.
         """
         model = self.model
-        stop_conditions = self._stop_conditions(settings, gen_kwargs)
-        for request, text, tokens in generate(
+        for request, _, tokens in generate(
             builtin.network,
             model.decode,
             prompts,
@@ -329,8 +390,7 @@ class Generator:
             attention_kernels=builtin.attention_kernels,
             usage=self.usage,
         ):
-            thinks = model.think_end_token is not None
-            yield request, self._final_answer(tokens, stop_conditions) if thinks else text
+            yield request, tokens
 
     # -- transformers ----------------------------------------------------------------------------
 
@@ -346,9 +406,13 @@ class Generator:
         return self.transformers.compatibility(prompts)
 
     def _generate_by_transformers(
-        self, settings: Generation, gen_kwargs: Mapping[str, Any], prompts: list[Prompt]
-    ) -> Iterator[tuple[int, str]]:
-        """Yields the request index and the answer for each request of a batch of prompts.
+        self,
+        gen_kwargs: Mapping[str, Any],
+        settings: Generation,
+        stop_conditions: StopConditions,
+        prompts: list[Prompt],
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yields the request index and the tokens of the answer for each request of a batch.
 
         Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
         own. `settings` were parsed from `gen_kwargs`, the rest of which is passed to transformers.
@@ -367,7 +431,6 @@ class Generator:
         extras["do_sample"] = settings.sampled
         extras["temperature"] = settings.temperature
         limit = extras.pop("max_length", settings.max_gen_toks + (width if model.causal else 1))
-        stop_conditions = self._stop_conditions(settings, gen_kwargs)
         try:
             with self._seeded(prompts[0], settings):
                 made = loop.generate(
@@ -392,7 +455,7 @@ class Generator:
                 row = stop_conditions.truncate(made[r][width:] if model.causal else made[r][1:])
                 self.usage.count_answer(len(row))
                 self.usage.count_generated(len(row))
-                yield number, self._final_answer(row, stop_conditions)
+                yield number, row
                 r += settings.sampled
             r += not settings.sampled
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.batch_compatibility import BatchCompatibility
@@ -12,8 +13,8 @@ from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.memory import free_unused_memory, is_out_of_memory
 from lm_eval.models.huggingface.request_errors import NaNScoresError
 
-Answered = tuple[int, str]
-"""The index of a request, and its answer."""
+Answered = tuple[int, Any]
+"""The index of a request, and its answer: the answer itself, or its tokens."""
 Generate = Callable[[list[Prompt]], Iterator[Answered]]
 """A function that answers a batch of prompts, in any order."""
 
@@ -106,7 +107,7 @@ def repeats_in_order(
     """
     group_of = {number: group for group in repeats for number in group}
     yielded: Counter[tuple[int, ...]] = Counter()
-    waiting: dict[int, str] = {}
+    waiting: dict[int, Any] = {}
     for finished, text in found:
         waiting[finished] = text
         group = group_of[finished]
