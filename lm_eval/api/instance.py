@@ -110,6 +110,8 @@ class Instance:
             request is sent.
         doc_number: the index of the document in the evaluated split. It differs from `doc_id` if
             only chosen documents are evaluated.
+        open_repeats: the numbers (from 0) of the repeats that the model is asked for, in order, if
+            others have stored answers; None if all are asked for.
         resps: the answers, one per repeat; empty until the model has answered.
         filtered_resps: for each filter pipeline, by name, the result of filtering `resps`.
         filtered_repeats: for each filter pipeline, by name, the result of filtering each repeat as
@@ -135,6 +137,7 @@ class Instance:
     doc_id: int | None = None
     repeats: int | None = None
     doc_number: int | None = None
+    open_repeats: tuple[int, ...] | None = None
 
     filtered_repeats: dict[str, list[Any]] = field(default_factory=dict)
     repeats_not_found: dict[str, list[bool]] = field(default_factory=dict)
@@ -152,6 +155,10 @@ class Instance:
     def set_doc_number(self, number: int) -> None:
         """Sets the index of the document in the evaluated split."""
         self.doc_number = number
+
+    def set_open_repeats(self, numbers: tuple[int, ...] | None) -> None:
+        """Sets which repeats the model is asked for; None for all."""
+        self.open_repeats = numbers
 
     def set_answers(self, answers: list[Any]) -> None:
         """Sets `resps`, one answer per repeat."""

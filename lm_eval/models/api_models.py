@@ -134,7 +134,7 @@ class TemplateAPI(PublishedAttributes):
         message is the reason.
         """
         if request_type == "generate_until":
-            return None
+            return super().cannot_measure(request_type)
         if not self.overrides_hooks and not self._overrides(request_type):
             return super().cannot_measure(request_type)
         try:

@@ -22,10 +22,10 @@ from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import (
     Generation,
     answer_rng,
-    count_stored_repeats,
     cut_at_stop,
     max_context_tokens,
     read_generation,
+    repeat_numbers,
     task_of,
 )
 from lm_eval.models.huggingface.attention import AttentionKernels
@@ -159,9 +159,12 @@ class Generator:
         self.seed = seed
         self.usage = usage
 
-    def answer(self, requests: list[Instance]) -> Iterator[tuple[int, Completion]]:
+    def answer(
+        self, requests: list[Instance], in_order: bool = True
+    ) -> Iterator[tuple[int, Completion]]:
         """Yields the index of each request in `requests` and its answer, as soon as it is finished.
 
+        With `in_order`, those of the repeats of a prompt wait for the repeats before them.
         Requests with the same generation settings are processed together. If `max_gen_toks` is 0,
         the answer is empty. Raises `ConfigError` for invalid settings, and `ModelError` if the
         answer leaves no room for a context or the model's scores are NaN.
@@ -191,7 +194,8 @@ class Generator:
                 batch, prompts, settings, self.answers_per_batch, compatibility
             )
             try:
-                yield from repeats_in_order(found, [prompt.requests for prompt in prompts])
+                groups_of = [prompt.requests for prompt in prompts]
+                yield from repeats_in_order(found, groups_of) if in_order else found
             except NaNScoresError as error:
                 raise error.for_request(requests[error.request_index]) from error
 
@@ -238,8 +242,8 @@ class Generator:
             if len(tokens) > room:
                 self.usage.truncated.update(task_of(requests[i]) for i in indices)
                 tokens = tokens[-room:] if model.truncation_side == "left" else tokens[:room]
-            first = count_stored_repeats([requests[i] for i in indices])
-            prompts.append(Prompt(text, tokens, tuple(indices), first))
+            repeats = repeat_numbers([requests[i] for i in indices])
+            prompts.append(Prompt(text, tokens, tuple(indices), repeats))
         # The longest first, so that a lack of memory shows at once.
         return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.tokens))
 
@@ -471,7 +475,7 @@ class Generator:
             return
         device = self.model.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            drawn = answer_rng(self.seed, first.text, settings, first.first_repeat)
+            drawn = answer_rng(self.seed, first.text, settings, first.repeat(0))
             torch.manual_seed(int(drawn.integers(1 << 62)))
             yield
 

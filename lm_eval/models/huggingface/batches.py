@@ -90,8 +90,11 @@ def generate_with_halving(
 def split_prompt(prompt: Prompt, count: int) -> tuple[Prompt, Prompt]:
     """Returns one prompt for the first `count` requests of `prompt`, and one for the others."""
     head, tail = prompt.requests[:count], prompt.requests[count:]
-    first_repeat = prompt.first_repeat + count
-    return replace(prompt, requests=head), replace(prompt, requests=tail, first_repeat=first_repeat)
+    numbers = [prompt.repeat(place) for place in range(len(prompt.requests))]
+    first, others = tuple(numbers[:count]), tuple(numbers[count:])
+    return replace(prompt, requests=head, repeats=first), replace(
+        prompt, requests=tail, repeats=others
+    )
 
 
 def repeats_in_order(

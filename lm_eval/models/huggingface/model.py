@@ -463,9 +463,14 @@ class HFLM(LoopSupport):
         tokens = partial(getattr, self.run_context.usage, "tokens_generated")
         bar_of = progress(len(requests), "Generating answers", disable=quiet, tokens=tokens)
         with self._evaluation_call(requests), bar_of as bar:
-            for i, text in self._generator().answer(requests):
+            hook = self.cache_hook
+            by_position = getattr(hook, "takes_positions", False)
+            for i, text in self._generator().answer(requests, in_order=not by_position):
                 answers[i] = text
-                self.cache_hook.add_partial("generate_until", requests[i].args, text)
+                if by_position:
+                    hook.add_at("generate_until", [i], [text])
+                else:
+                    hook.add_partial("generate_until", requests[i].args, text)
                 bar.update(1)
         return answers
 

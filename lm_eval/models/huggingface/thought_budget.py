@@ -73,13 +73,14 @@ def generate_within_budget(
         # Greedy answers to the requests of a prompt are the same, and are continued once.
         key = (prompt.requests[0], -1) if not settings.sampled else (number, repeat)
         if key in cut:
-            cut[key] = replace(cut[key], requests=(*cut[key].requests, number))
+            numbers = (*cut[key].repeats, prompt.repeat(repeat))
+            cut[key] = replace(cut[key], requests=(*cut[key].requests, number), repeats=numbers)
         else:
             cut[key] = replace(
                 prompt,
                 tokens=[*prompt.tokens, *begun[number][0]],
                 requests=(number,),
-                first_repeat=prompt.first_repeat + repeat,
+                repeats=(prompt.repeat(repeat),),
             )
     if cut:
         longest = max(size for _, size in begun.values())

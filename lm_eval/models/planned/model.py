@@ -15,11 +15,11 @@ from lm_eval.engine.progress import Progress, progress
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import (
     TextScores,
-    count_stored_repeats,
     cut_at_stop,
     keep_end,
     max_context_tokens,
     read_generation,
+    repeat_numbers,
     rolling_windows,
     sampling_seed,
     task_of,
@@ -382,6 +382,10 @@ class PlannedLM(TemplateLM):
                         else self._finished_answer(found[place], job.sampling)
                     )
                 found_now += job.requests
+            if getattr(self.cache_hook, "takes_positions", False):
+                found = [answers[n] for n in found_now]
+                self.cache_hook.add_at("generate_until", found_now, found)
+                return
             done = order.add(found_now)
             self._report(
                 "generate_until", [requests[n].args for n in done], [answers[n] for n in done]
@@ -455,13 +459,14 @@ class PlannedLM(TemplateLM):
             yield from (GenerationJob((number,), prompt, sampling) for number in numbers)
             return
         own = seed_of_prompt(sampling.seed, prompt.text)
-        first = own + count_stored_repeats([request] * len(numbers))
-        if self._asks_together(sampling) and len(numbers) > 1:
-            several = replace(sampling, seed=first, samples=len(numbers))
+        repeats = repeat_numbers([request] * len(numbers))
+        is_row = repeats == tuple(range(repeats[0], repeats[0] + len(repeats)))
+        if self._asks_together(sampling) and len(numbers) > 1 and is_row:
+            several = replace(sampling, seed=own + repeats[0], samples=len(numbers))
             yield GenerationJob(tuple(numbers), prompt, several)
             return
-        for seed, number in enumerate(numbers, first):
-            yield GenerationJob((number,), prompt, replace(sampling, seed=seed))
+        for repeat, number in zip(repeats, numbers, strict=True):
+            yield GenerationJob((number,), prompt, replace(sampling, seed=own + repeat))
 
     def _asks_together(self, sampling: Sampling) -> bool:
         """Returns whether sampled answers to a prompt are asked for in one request.
