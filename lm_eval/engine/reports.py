@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which answers that are reported one by one are collected before they are forwarded.
 REPORT_DELAY = 0.05
+#: How many reports with positions are forwarded at once within this time; others wait for its end.
+MAX_AT_ONCE = 5
 
 
 class ModelReports:
@@ -54,6 +57,7 @@ class ModelReports:
         self._returned: list[tuple[int, Any]] = []
         self._buffer_lock, self._report_lock = threading.Lock(), threading.Lock()
         self._timer: threading.Timer | None = None
+        self._window, self._at_once = 0.0, 0  # since when, and how many reports since then
         self._error: Exception | None = None
         self._matched = False  # whether answers were reported without their positions
 
@@ -83,8 +87,10 @@ class ModelReports:
                 self._forward_matching(arguments, answers)
 
     def add_at(self, kind: str, positions: Sequence[int], answers: Sequence[Any]) -> None:
-        """Receives answers by the positions of their requests; forwards them after `REPORT_DELAY`.
+        """Receives answers by the positions of their requests, and forwards them.
 
+        The first few within `REPORT_DELAY` are forwarded at once, so that answers that take long
+        are stored when they are finished; further ones after that time, together.
         Ignores them if `kind` is another request type, and values that are not answers. Raises the
         error of the `Report` callback if it failed for earlier answers.
         """
@@ -98,7 +104,15 @@ class ModelReports:
         ]
         with self._buffer_lock:
             self._returned += valid
-            self._schedule_flush()
+            now = time.monotonic()
+            if now - self._window >= REPORT_DELAY:
+                self._window, self._at_once = now, 0
+            self._at_once += 1
+            at_once = self._at_once <= MAX_AT_ONCE
+            if not at_once:
+                self._schedule_flush()
+        if at_once:
+            self.flush()
 
     def returned(self, position: int, outcome: Outcome) -> None:
         """Receives the outcome of the request at `position` from a model that yields answers.

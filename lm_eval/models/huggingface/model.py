@@ -460,8 +460,13 @@ class HFLM(LoopSupport):
         """
         answers = [""] * len(requests)
         quiet = disable_tqdm or self.rank != 0
-        tokens = partial(getattr, self.run_context.usage, "tokens_generated")
-        bar_of = progress(len(requests), "Generating answers", disable=quiet, tokens=tokens)
+        usage = self.run_context.usage
+        bar_of = progress(
+            len(requests),
+            "Generating answers",
+            disable=quiet,
+            tokens=lambda: usage.tokens_generated,
+        )
         with self._evaluation_call(requests), bar_of as bar:
             hook = self.cache_hook
             by_position = getattr(hook, "takes_positions", False)
