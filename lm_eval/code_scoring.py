@@ -23,6 +23,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.config.run import RunConfig
 from lm_eval.engine.progress import progress
+from lm_eval.repeat_scoring import repeats_of
 
 if TYPE_CHECKING:  # imported where it is used: most runs have no code tasks
     from lm_eval.code_eval import CodeSession, Job
@@ -238,6 +239,9 @@ def _submit(task: Task, pipeline: str, requests: Sequence[Instance]) -> None:
         return
     try:
         task.score_document(pipeline, copy.deepcopy(requests[0].doc), answers)
+        if task.repeat_metrics(pipeline):
+            for repeat in repeats_of(pipeline, requests):
+                task.score_repeat(pipeline, copy.deepcopy(requests[0].doc), repeat)
     except Exception as error:  # metrics of task folders may raise anything
         logger.debug("%s: collecting programs failed: %r", task.task_name, error)
 

@@ -46,6 +46,7 @@ from lm_eval.models.create import (
 )
 from lm_eval.models.identity import model_identity
 from lm_eval.models.seeding import seed_generators
+from lm_eval.models.thinking import check_room
 from lm_eval.preparation import (
     build_requests,
     check_fit,
@@ -55,6 +56,7 @@ from lm_eval.preparation import (
     check_types,
     chosen_documents,
     count_tokens,
+    generation_settings,
     load_tasks,
     make_context,
 )
@@ -144,6 +146,7 @@ def _evaluate_run(
                 check_before_loading(run)
                 with mirror_at(run.data_dir):
                     check_lengths(run, length_check(run), tasks)
+                check_room(run.model_args, generation_settings(tasks))
                 lm = opened.enter_context(opened_model(run))
         seed_generators(run.seed)
         return evaluate_tasks(
@@ -262,7 +265,7 @@ def evaluate_tasks(
         code_session(run, active_run.verdicts) as programs,
     ):
         scores = {
-            name: score(task, chosen.get(name), context.think_end_token)
+            name: score(task, chosen.get(name), context.think_end_token, run.metrics is not None)
             for name, task in answered(tasks).items()
         }
         summary = with_clean_scores(
@@ -378,6 +381,8 @@ def simple_evaluate(
     cpus_per_worker: float | None = None,
     ray_address: str | None = None,
     max_restarts: int | None = None,
+    repeats: int | None = None,
+    metrics: Sequence[str] | str | None = None,
 ) -> EvalResults | None:
     """Evaluates a model on tasks and returns the results.
 
@@ -443,6 +448,10 @@ def simple_evaluate(
         ray_address: the address of the Ray cluster: "auto" or "ray://HOST:PORT"; by default the
             one on this machine, which is started if there is none.
         max_restarts: how often in a row a worker may end without an answer before it is given up.
+        repeats: how often each document of a generating task is answered; None for what each task
+            sets (docs/reasoning.md).
+        metrics: report only these metrics, such as `["avg@8", "maj@8", "pass@4"]`; None for those
+            of the tasks.
 
     Returns:
         The results (docs/results.md); None in a process that does not collect answers (a rank other
@@ -463,6 +472,8 @@ def simple_evaluate(
         samples=samples,
         sample=sample,
         sample_seed=sample_seed,
+        repeats=repeats,
+        metrics=metrics,
         bootstrap_iters=bootstrap_iters,
         check_integrity=check_integrity,
         write_out=write_out,

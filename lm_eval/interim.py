@@ -60,6 +60,7 @@ class InterimResults:
         self._write, self._seed = run.write_partial, run.settings.seed.model_seeds
         self._tasks, self._numbers, self._store = tasks, numbers, store
         self._uncertainty, self._think_end_token = uncertainty, context.think_end_token
+        self._only_chosen = run.settings.metrics is not None
         self._keys: dict[str, list[bytes | None]] = {}
         #: For each request key without an answer, the tasks that need it.
         self._waiting: dict[bytes | None, list[str]] = {}
@@ -154,4 +155,4 @@ class InterimResults:
             copied.set_answers(given)
             answered.append(copied)
         scored = task.with_requests(answered)
-        return score(scored, self._numbers.get(name), self._think_end_token)
+        return score(scored, self._numbers.get(name), self._think_end_token, self._only_chosen)

@@ -17,7 +17,7 @@ from lm_eval.api.group import Group
 from lm_eval.api.model import LM, LengthCheck, TemplateLM, check_has_chat_template
 from lm_eval.api.task import Task
 from lm_eval.code_scoring import is_code_task, is_uncontained
-from lm_eval.config.generation import MAX_LENGTH_NAMES, find_meaningless
+from lm_eval.config.generation import MAX_LENGTH_NAMES, find_meaningless, read_sampled
 from lm_eval.config.run import RunConfig
 from lm_eval.data.draw import draw
 from lm_eval.errors import (
@@ -29,6 +29,7 @@ from lm_eval.errors import (
     raise_interrupt,
     suggestion,
 )
+from lm_eval.filters.selection import TakeKFilter
 from lm_eval.needed_packages import check_packages
 from lm_eval.tasks.manager import TaskDict, TaskManager
 
@@ -66,7 +67,7 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
 
     These are the generation settings (for tasks of output type `generate_until`), the number of
     few-shot examples (not for a task that sets 0 itself; 0 if neither the run nor the task sets
-    it), the few-shot seed and `predict_only`.
+    it), the few-shot seed, the number of repeats, the metrics and `predict_only`.
     """
     for name, task in tasks.items():
         if run.gen_kwargs and task.get_config("output_type") == "generate_until":
@@ -74,6 +75,7 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
             _warn_of_ignored_length(name, task, run.gen_kwargs)
         if problem := find_meaningless(_generation_settings(task)):
             raise ConfigError(f"task {name!r}: generation_kwargs: {problem}")
+        _apply_repeats(run, name, task)
         if run.predict_only:
             task.override_metric("bypass")
         # A task that sets 0 few-shot examples does not work with others.
@@ -86,6 +88,61 @@ def prepare_tasks(run: RunConfig, tasks: Mapping[str, Task]) -> None:
         elif task.get_config("num_fewshot") is None:
             task.set_config("num_fewshot", 0)
         task.set_fewshot_seed(run.seed.fewshot)
+
+
+def _apply_repeats(run: RunConfig, name: str, task: Task) -> None:
+    """Applies `repeats` and `metrics` of a run to a task.
+
+    Without `metrics`, the mean over the repeats (`avg@N`) is reported beside the task's own
+    metrics. Raises `ConfigError` if the task does not generate text, or has fewer repeats than a
+    metric or filter needs. Logs a warning if the repeats are not sampled.
+    """
+    generates = task.get_config("output_type") == "generate_until"
+    if run.repeats is not None and run.repeats > 1 and not generates:
+        raise ConfigError(
+            f"task {name!r}: repeats can be set only for tasks that generate text, but its "
+            f"output_type is {task.get_config('output_type')}: every repeat would be the same. "
+            "Leave the task out, or leave out --repeats."
+        )
+    if run.metrics is not None:  # before the repeats, which the task's own metrics may not fit
+        if run.repeats is not None and generates:
+            task.set_config("repeats", run.repeats)
+        task.override_metrics(run.metrics)
+    elif run.repeats is not None and generates:
+        task.override_repeats(run.repeats)
+        if run.repeats > 1 and not run.predict_only:
+            task.add_average(run.repeats)
+    repeats = task.get_config("repeats") or 1
+    for step in task.filter_steps():
+        made = step()
+        if isinstance(made, TakeKFilter) and made.k > repeats:
+            raise ConfigError(
+                f"task {name!r}: its filter take_first_k needs {made.k} answers per document, but "
+                f"there are {repeats}. Raise --repeats, or leave it out."
+            )
+    for pipeline in task.pipelines_without_extraction():
+        votes = [one.name for one, _ in task.repeat_metrics(pipeline) if one.kind == "maj@"]
+        if votes and task.get_config("vote_on") is None:
+            logger.warning(
+                "%s: %s votes on the whole text of each answer, because no filter of pipeline %s "
+                "extracts an answer. Set `vote_on` in the task, or add a filter.",
+                name,
+                " and ".join(votes),
+                pipeline,
+            )
+    if repeats > 1 and generates and not read_sampled(_generation_settings(task)):
+        logger.warning(
+            "%s: %d answers per document are generated greedily, so they are all alike. Sample "
+            "them: --gen_kwargs do_sample=True,temperature=0.6",
+            name,
+            repeats,
+        )
+
+
+def generation_settings(tasks: Mapping[str, Task]) -> dict[str, Mapping[str, Any]]:
+    """Returns the generation settings of the tasks that generate text, by name."""
+    generating = (n for n, task in tasks.items() if task.OUTPUT_TYPE == "generate_until")
+    return {name: _generation_settings(tasks[name]) for name in generating}
 
 
 def _generation_settings(task: Task) -> Mapping[str, Any]:

@@ -309,10 +309,10 @@ def _score_tasks(answered: _AnsweredTasks, wanted: Changes) -> dict[str, TaskSco
     """Returns the scores of tasks whose requests have answers."""
     scores: dict[str, TaskScores] = {}
     for name, task in answered_tasks(answered.loaded["tasks"]).items():
-        scored = score_task(task, answered.numbers.get(name), answered.think_end_token)
-        if wanted.metrics is not None:
-            _drop_other_metrics(scored)
-        scores[name] = scored
+        chosen = wanted.metrics is not None or answered.run.metrics is not None
+        scores[name] = score_task(
+            task, answered.numbers.get(name), answered.think_end_token, chosen
+        )
     return scores
 
 
@@ -343,16 +343,6 @@ def _score(answered: _AnsweredTasks, wanted: Changes) -> tuple[RunConfig, EvalRe
         description=describe_settings(run),
         scored_from=answered.origin,
     )
-
-
-def _drop_other_metrics(scored: TaskScores) -> None:
-    """Removes values of metrics that the task does not aggregate.
-
-    The `process_results` of a task may return more than the metrics that the user chose.
-    """
-    known = scored.task.aggregation()
-    for pipeline, columns in scored.pipelines.items():
-        scored.pipelines[pipeline] = {m: column for m, column in columns.items() if m in known}
 
 
 def _change_tasks(tasks: Mapping[str, Task], wanted: Changes) -> None:

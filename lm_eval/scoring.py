@@ -16,6 +16,7 @@ from lm_eval.code_scoring import run_programs
 from lm_eval.engine.gc_pause import gc_paused
 from lm_eval.errors import EvalError, ModelError, as_original_type, describe_cause, raise_interrupt
 from lm_eval.filters.thinking import Thinking
+from lm_eval.repeat_scoring import score_repeats
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ class Measurement:
     requests: Sequence[Instance]
     values: dict[str, Any]
     programs: Sequence[str] | None = None
+    repeat_values: dict[str, list[Any]] = field(default_factory=dict)
+    """For each metric that scores single answers for a metric of repeats: one value per repeat."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class TaskScores:
         pipelines: for each filter pipeline and metric, one value per document; `ABSENT` where the
             document has none.
         programs: for each filter pipeline and document of a code task, what became of its programs.
+        repeat_values: for each filter pipeline with metrics of repeated answers, and each document
+            by its index in `doc_ids`: the values of each repeat, by metric.
     """
 
     task: Task
@@ -74,6 +79,7 @@ class TaskScores:
     requests: list[Sequence[Instance]] = field(default_factory=list)
     pipelines: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     programs: dict[str, list[list[str]]] = field(default_factory=dict)
+    repeat_values: dict[str, dict[int, dict[str, list[Any]]]] = field(default_factory=dict)
 
     @property
     def documents(self) -> int:
@@ -94,6 +100,15 @@ class TaskScores:
                 )
         return columns
 
+    def drop_other_metrics(self) -> None:
+        """Removes values of metrics that the task does not aggregate.
+
+        The `process_results` of a task may return more than the metrics that the user chose.
+        """
+        known = self.task.aggregation()
+        for pipeline, columns in self.pipelines.items():
+            self.pipelines[pipeline] = {m: column for m, column in columns.items() if m in known}
+
     @property
     def measurements(self) -> Iterator[Measurement]:
         """Yields the measurements of all documents, one filter pipeline after the other."""
@@ -101,7 +116,8 @@ class TaskScores:
             for i, (doc_id, requests) in enumerate(zip(self.doc_ids, self.requests, strict=True)):
                 values = {m: column[i] for m, column in metrics.items() if column[i] is not ABSENT}
                 programs = self.programs[pipeline][i] if self.programs else None
-                yield Measurement(doc_id, pipeline, requests, values, programs)
+                repeated = self.repeat_values.get(pipeline, {}).get(i, {})
+                yield Measurement(doc_id, pipeline, requests, values, programs, repeated)
 
     def left_out(self, pipeline: str) -> int:
         """Returns the number of documents that the filters of a pipeline left out."""
@@ -119,6 +135,17 @@ class TaskScores:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
+    def repeats_without_answer(self) -> dict[str, int]:
+        """Returns for each pipeline with metrics of repeats the repeats in which it found none."""
+        counts: dict[str, int] = {}
+        for pipeline in self.repeat_values if self.task.extracting_pipelines() else ():
+            counts[pipeline] = sum(
+                sum(request.repeats_not_found.get(pipeline, ()))
+                for requests in self.requests
+                for request in requests
+            )
+        return counts
+
     def length_stopped(self) -> int | None:
         """Returns the number of answers that were cut off at the maximum length.
 
@@ -133,6 +160,27 @@ class TaskScores:
         ]
         known = [reason for reason in reasons if reason is not None]
         return known.count("length") if known else None
+
+    def answer_tokens(self) -> dict[str, int] | None:
+        """Returns how many tokens the model generated for its answers, as far as it reported that.
+
+        These are the number of `answers` whose tokens are known, the sum of their `tokens`, the
+        `longest`, and the sum of their `thinking_tokens` if any answer has thoughts. None if the
+        tokens of no answer are known.
+        """
+        known = [
+            answer
+            for requests in self.requests
+            for request in requests
+            for answer in request.resps
+            if isinstance(answer, Completion) and answer.tokens is not None
+        ]
+        if not known:
+            return None
+        sizes = [answer.tokens or 0 for answer in known]
+        thoughts = [a.reasoning_tokens for a in known if a.reasoning_tokens is not None]
+        counts = {"answers": len(known), "tokens": sum(sizes), "longest": max(sizes)}
+        return {**counts, "thinking_tokens": sum(thoughts)} if thoughts else counts
 
     def empty_answers(self) -> int:
         """Returns the number of generated answers that are empty."""
@@ -160,7 +208,10 @@ class TaskScores:
 
 
 def score(
-    task: Task, doc_ids: Sequence[int] | None = None, think_end_token: Any = None
+    task: Task,
+    doc_ids: Sequence[int] | None = None,
+    think_end_token: Any = None,
+    only_chosen: bool = False,
 ) -> TaskScores:
     """Filters the answers of a task and returns its scores under each filter pipeline.
 
@@ -172,6 +223,8 @@ def score(
         doc_ids: the indices of the evaluated documents in the split; None if they are the first.
         think_end_token: the token that ends the model's thinking text, which is removed; used if
             the task does not set one.
+        only_chosen: whether values of metrics that the task does not aggregate are dropped, as for
+            metrics that the user chose.
     """
     with gc_paused():
         _filter(task, think_end_token)
@@ -181,6 +234,10 @@ def score(
     scores.programs = run_programs(task, scores.requests, numbers)
     for pipeline in task.instances[0].filtered_resps:
         scores.pipelines[pipeline] = _measure(task, pipeline, numbers, scores.requests)
+        if task.repeat_metrics(pipeline):
+            _measure_repeats(scores, pipeline)
+    if only_chosen:
+        scores.drop_other_metrics()
     if task.gold_missing:
         logger.warning(
             "%s: the gold answer of %d documents is none of their choices; they count as wrong. "
@@ -307,6 +364,34 @@ def _measure(
             raise third_party_error(what, error) from error
         _add_row(columns, values, position)
     return columns
+
+
+def _measure_repeats(scores: TaskScores, pipeline: str) -> None:
+    """Adds the metrics of repeated answers to the scores of one filter pipeline.
+
+    Documents that a filter left out have no value. Raises an `EvalError` that names the task and
+    the document if scoring fails.
+    """
+    task, columns = scores.task, scores.pipelines[pipeline]
+    known = scores.repeat_values.setdefault(pipeline, {})
+    names = [metric.name for metric, _ in task.repeat_metrics(pipeline)]
+    for name in names:
+        columns[name] = [ABSENT] * scores.documents
+    left_out = _left_out(pipeline, scores.requests)
+    for i, (number, requests) in enumerate(zip(scores.doc_ids, scores.requests, strict=True)):
+        if left_out[i]:
+            continue
+        try:
+            found = score_repeats(task, pipeline, requests)
+        except EvalError as error:
+            message = f"task {task.task_name!r}, document {number}: scoring its repeats: {error}"
+            raise type(error)(message) from error
+        except BaseException as error:
+            what = f"task {task.task_name!r}, document {number}: scoring its repeats failed"
+            raise third_party_error(what, error) from error
+        known[i] = found.values
+        for name, value in found.reduced.items():
+            columns[name][i] = value
 
 
 def _left_out(pipeline: str, requests_by_doc: Sequence[Sequence[Instance]]) -> list[bool]:

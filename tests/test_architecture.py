@@ -73,8 +73,15 @@ MAY_USE = {
     "api.task": BELOW_TASKS,
     "api.group": BELOW_TASKS | TASK_CONTRACTS,
     "tasks": BELOW_TASKS | TASK_CONTRACTS,
-    "code_scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"config", "engine", "code_eval"},
-    "scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"filters", "engine", "code_scoring"},
+    "repeat_scoring": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"metrics"},
+    "code_scoring": FOUNDATION
+    | CONTRACTS
+    | TASK_CONTRACTS
+    | {"config", "engine", "code_eval", "repeat_scoring"},
+    "scoring": FOUNDATION
+    | CONTRACTS
+    | TASK_CONTRACTS
+    | {"filters", "engine", "code_scoring", "repeat_scoring"},
     "results": BELOW_TASKS | TASK_CONTRACTS | {"scoring", "engine", "contamination.findings"},
     "runs": FOUNDATION | CONTRACTS | TASK_CONTRACTS | {"config", "engine", "results"},
     "interim": FOUNDATION

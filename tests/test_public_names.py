@@ -303,7 +303,14 @@ def test_the_entry_points_take_the_published_parameters() -> None:
             SIMPLE_EVALUATE,
             [
                 *("data_dir", "confidence", "cluster", "sample", "sample_seed", "output_path"),
-                *("fresh", "max_failed", "decontaminate", "require_isolation"),
+                *(
+                    "fresh",
+                    "max_failed",
+                    "decontaminate",
+                    "require_isolation",
+                    "repeats",
+                    "metrics",
+                ),
             ],
         ),
         (

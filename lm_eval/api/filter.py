@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -69,6 +69,9 @@ class Filter(ABC):
     #: Whether `apply` reads the entries of `resps` once, in order, and changes none of them. As the
     #: first step it then gets an iterator, so that no list per request has to be created.
     ONLY_READS: ClassVar[bool] = False
+    #: Whether the filter chooses among the repeats of a request, other than by taking the first.
+    #: Such filters are skipped when each repeat is filtered by itself (`apply_to_repeats`).
+    selects_repeats: ClassVar[bool] = False
 
     def __init__(self, **kwargs: Any) -> None:
         """Receives the other keys of the step in the task file, such as `regex_pattern`.
@@ -157,6 +160,42 @@ class FilterEnsemble:
             for instance in left:
                 self._record_extraction(instance)
 
+    def apply_to_repeats(self, instances: Sequence[Instance]) -> None:
+        """Filters each answer as if it were the only one of its request.
+
+        Calls `Instance.set_filtered_repeats`. Steps that choose among repeats are skipped. Requests
+        that the pipeline leaves out get `LEFT_OUT` in place of each answer.
+        """
+        single: list[Instance] = []
+        for instance in instances:
+            for number, answer in enumerate(instance.resps):
+                conclusion = None if instance.conclusions is None else instance.conclusions[number]
+                single.append(
+                    replace(
+                        instance,
+                        resps=[answer],
+                        filtered_resps={},
+                        extraction_failed=(),
+                        thinking=None if instance.thinking is None else [""],
+                        conclusions=None if instance.conclusions is None else [conclusion],
+                    )
+                )
+        steps = [make for make in self.filters if not _selects_repeats(make())]
+        FilterEnsemble(self.name, steps).apply(single)
+        left = iter(single)
+        for instance in instances:
+            own = [next(left) for _ in instance.resps]
+            instance.set_filtered_repeats(
+                self.name,
+                [one.filtered_resps[self.name] for one in own],
+                [self.name in one.extraction_failed for one in own],
+            )
+
+    @cached_property
+    def selects_repeats(self) -> bool:
+        """Whether a step of this pipeline chooses among the repeats of a request."""
+        return any(_selects_repeats(make()) for make in self.filters)
+
     def _apply_step(self, step: Filter, answers: Any, requests: Sequence[Instance]) -> list[Any]:
         """Returns the answers after one step; raises `EvalError` if their number has changed."""
         if isinstance(step, RequestFilter):
@@ -207,6 +246,11 @@ def _answers_for(step: Filter, instances: Sequence[Instance]) -> Iterable[Any]:
         for instance in instances
     )
     return given if step.ONLY_READS else list(given)
+
+
+def _selects_repeats(step: Any) -> bool:
+    """Returns the attribute `selects_repeats`; False for a class that does not derive from ours."""
+    return bool(getattr(step, "selects_repeats", False))
 
 
 def is_not_found(answer: Any) -> bool:

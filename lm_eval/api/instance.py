@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 RequestType = Literal["loglikelihood", "loglikelihood_rolling", "generate_until"]
@@ -44,18 +45,42 @@ class Completion(str):
             none.
         finish_reason: why the answer ended: "stop", "length" (the maximum length was reached), or
             another reason that the server gives; None if it is not known.
+        tokens: how many tokens were generated, reasoning included; None if it is not known.
+        reasoning_tokens: how many of them are reasoning; None if it is not known.
     """
 
-    def __new__(cls, text: str, *details: str | None, **named: str | None) -> Completion:
+    def __new__(
+        cls, text: str, *details: str | int | None, **named: str | int | None
+    ) -> Completion:
         return super().__new__(cls, text)
 
     def __init__(
-        self, text: str, reasoning: str | None = None, finish_reason: str | None = None
+        self,
+        text: str,
+        reasoning: str | None = None,
+        finish_reason: str | None = None,
+        tokens: int | None = None,
+        reasoning_tokens: int | None = None,
     ) -> None:
         self.reasoning, self.finish_reason = reasoning, finish_reason
+        self.tokens, self.reasoning_tokens = tokens, reasoning_tokens
 
-    def __getnewargs__(self) -> tuple[str, str | None, str | None]:  # type: ignore[override]
-        return str(self), self.reasoning, self.finish_reason
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return str(self), *self.details.values()
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """All that it carries besides the text, by the names of the constructor's arguments."""
+        return {
+            "reasoning": self.reasoning,
+            "finish_reason": self.finish_reason,
+            "tokens": self.tokens,
+            "reasoning_tokens": self.reasoning_tokens,
+        }
+
+    def changed(self, text: str, **details: Any) -> Completion:
+        """Returns a copy with another text and, if given, other details."""
+        return Completion(text, **{**self.details, **details})
 
     @property
     def text(self) -> str:
@@ -98,6 +123,11 @@ class _Compact:
     """The name of the only filter pipeline that was applied; None if there is a dictionary."""
     _filtered: Any
     """The result of this pipeline; if `_pipeline` is None, the dictionary, or None if empty."""
+
+    # Set on the few requests that have them.
+    open_repeats: tuple[int, ...] | None = None
+    filtered_repeats: Mapping[str, list[Any]] = MappingProxyType({})
+    repeats_not_found: Mapping[str, list[bool]] = MappingProxyType({})
 
     @property
     def resps(self) -> list[Any]:
@@ -172,8 +202,13 @@ class Instance(_Compact):
             request is sent.
         doc_number: the index of the document in the evaluated split. It differs from `doc_id` if
             only chosen documents are evaluated.
+        open_repeats: the numbers (from 0) of the repeats that the model is asked for, in order, if
+            others have stored answers; None if all are asked for.
         resps: the answers, one per repeat; empty until the model has answered.
         filtered_resps: for each filter pipeline, by name, the result of filtering `resps`.
+        filtered_repeats: for each filter pipeline, by name, the result of filtering each repeat as
+            if it were the only answer; only of pipelines with metrics of repeated answers.
+        repeats_not_found: for each of these pipelines, whether it found no answer in each repeat.
         extraction_failed: names of the filter pipelines that found no answer in `resps`.
         thinking: the thinking text that was removed from each answer; None if none was removed.
         conclusions: the answers without their thinking text, one per repeat; None as above.
@@ -247,6 +282,8 @@ class Instance(_Compact):
         self._answer, self._resps = _NoAnswer, None
         self._pipeline, self._filtered = None, None
         self.set_extraction_failed(())
+        if self.filtered_repeats:
+            self.filtered_repeats = self.repeats_not_found = MappingProxyType({})
         if self.thinking is not None:
             self.thinking = self.conclusions = None
         if self.tokens is not None:
@@ -256,6 +293,17 @@ class Instance(_Compact):
         """Sets the names of the filter pipelines that found no answer."""
         if pipelines != self.extraction_failed:
             self.extraction_failed = pipelines
+
+    def set_open_repeats(self, numbers: tuple[int, ...] | None) -> None:
+        """Sets which repeats the model is asked for; None for all."""
+        self.open_repeats = numbers
+
+    def set_filtered_repeats(
+        self, pipeline: str, answers: list[Any], not_found: list[bool]
+    ) -> None:
+        """Sets what a filter pipeline made of each repeat, and whether it found no answer."""
+        self.filtered_repeats = {**self.filtered_repeats, pipeline: answers}
+        self.repeats_not_found = {**self.repeats_not_found, pipeline: not_found}
 
     def set_digest(self, digest: bytes | None) -> None:
         """Sets the hash under which answers are stored; None if the request cannot be hashed."""

@@ -45,15 +45,32 @@ class CacheHook:
         on_answer: called by `add_partial` with (request type, arguments of the request, answer).
         on_batch: called by `add_batch` with (request type, list of arguments, list of answers);
             without it, `on_answer` is called for each answer.
+        on_positions: called by `add_at` with (request type, list of positions, list of answers).
     """
 
     def __init__(
         self,
         on_answer: Callable[[str, Any, Any], None] | None = None,
         on_batch: Callable[[str, Sequence[Any], Sequence[Any]], None] | None = None,
+        on_positions: Callable[[str, Sequence[int], Sequence[Any]], None] | None = None,
     ) -> None:
         self._on_answer = on_answer
         self._on_batch = on_batch
+        self._on_positions = on_positions
+
+    @property
+    def takes_positions(self) -> bool:
+        """Whether `add_at` may be called, so that repeats can be reported in any order."""
+        return self._on_positions is not None
+
+    def add_at(self, attr: str, positions: Sequence[int], ress: Sequence[Any]) -> None:
+        """Reports answers by the positions of their requests in the list that the model got.
+
+        Unlike the arguments of a request, a position also tells which of its repeats is answered.
+        `attr` is the request type. Only if `takes_positions`.
+        """
+        if self._on_positions is not None:
+            self._on_positions(attr, positions, ress)
 
     def add_partial(self, attr: str, req: Iterable[Any], res: Any) -> None:
         """Reports one answer to `on_answer`; does nothing if there is no such callback.

@@ -32,8 +32,10 @@ from lm_eval.errors import (
     suggestion,
 )
 from lm_eval.filters import absolute_paths, build_filter_ensemble, build_pipelines
+from lm_eval.filters.selection import TakeFirstFilter, TakeKFilter
 from lm_eval.metrics import documents
 from lm_eval.metrics.aggregations import bits_per_byte, mean, weighted_perplexity
+from lm_eval.metrics.repeat_metrics import RepeatMetric
 from lm_eval.prompts.fields import column_or_template
 
 logger = logging.getLogger(__name__)
@@ -540,6 +542,8 @@ class Task(abc.ABC):
         """
         for pipeline in self._filters:
             pipeline.apply(self.instances)
+            if self.repeat_metrics(pipeline.name):
+                pipeline.apply_to_repeats(self.instances)
 
     def filter_steps(self) -> list[Callable[[], Any]]:
         """Returns the functions that create the filters of all pipelines, in order."""
@@ -561,6 +565,17 @@ class Task(abc.ABC):
         """
         return [pipeline.name for pipeline in self._filters if pipeline.extracts]
 
+    def pipelines_without_extraction(self) -> list[str]:
+        """Returns the names of the filter pipelines that only choose among repeats, or do nothing.
+
+        Their answers are whole texts.
+        """
+        return [
+            pipeline.name
+            for pipeline in self._filters
+            if all(isinstance(make(), (TakeFirstFilter, TakeKFilter)) for make in pipeline.filters)
+        ]
+
     def score_document(
         self, pipeline: str, doc: Any, answers: Any, tokens: Sequence[int] | None = None
     ) -> dict[str, Any]:
@@ -576,6 +591,31 @@ class Task(abc.ABC):
             The values by metric name; the base class returns those of `process_results`.
         """
         return dict(self.process_results(doc, answers))
+
+    def repeat_metrics(self, pipeline: str) -> list[tuple[RepeatMetric, str]]:
+        """Returns the metrics of repeated answers (`avg@8`) that a filter pipeline reports.
+
+        Each comes with the name of the metric that scores one answer. The base class has none.
+        """
+        return []
+
+    def score_repeat(self, pipeline: str, doc: Any, answers: Any) -> dict[str, Any]:
+        """Returns the metric values of one repeat, by name; called if there are `repeat_metrics`.
+
+        `answers` are the filtered answers to the requests of `doc` in this repeat.
+        """
+        return self.score_document(pipeline, doc, answers)
+
+    def override_repeats(self, repeats: int) -> None:
+        """Sets how often the task asks for an answer to each document."""
+        self.set_config("repeats", repeats)
+
+    def add_average(self, repeats: int) -> None:
+        """Reports the mean over the repeats beside the other metrics, if the task supports it.
+
+        The base class does not.
+        """
+        logger.info("%s: its class has no mean over %d repeats.", self.task_name, repeats)
 
     def score_documents(
         self, pipeline: str, requests_by_doc: Sequence[Sequence[Instance]]

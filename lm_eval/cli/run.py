@@ -85,6 +85,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help="document numbers of each task: '{\"task\": [0, 3]}'",
     )
+    group.add_argument(
+        "--repeats",
+        type=int,
+        metavar="N",
+        help="answers per document, for tasks that generate text (default: what the task sets)",
+    )
+    group.add_argument(
+        "--metrics",
+        nargs="+",
+        metavar="NAME",
+        help="report only these metrics, such as avg@8 maj@8 pass@4 or the task's own",
+    )
     group.add_argument("--batch_size", "-b", metavar="N", help="requests per batch, or 'auto'")
     group.add_argument(
         "--max_batch_size", type=int, metavar="N", help="upper limit of the batch size with 'auto'"

@@ -71,6 +71,17 @@ def find_meaningless(settings: Mapping[str, Any]) -> str:
     return ""
 
 
+def read_sampled(settings: Mapping[str, Any]) -> bool:
+    """Returns whether answers with these settings are sampled; otherwise they are greedy.
+
+    `do_sample` decides if it is False. Otherwise the temperature does; without one, `do_sample`.
+    """
+    if settings.get("do_sample") is False:
+        return False
+    temperature = settings.get("temperature")
+    return bool(settings.get("do_sample")) if temperature is None else float(temperature) > 0
+
+
 def _is_finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 

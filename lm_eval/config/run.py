@@ -161,6 +161,8 @@ class RunConfig:
     samples: Any = None
     sample: float | None = None
     sample_seed: int = DEFAULT_OTHER_SEED
+    repeats: int | None = None
+    metrics: Any = None
     use_cache: str | None = None
     fresh: bool = False
     max_failed: float | None = DEFAULT_MAX_FAILED
@@ -211,6 +213,13 @@ class RunConfig:
             raise ConfigError(f"gen_kwargs: {problem}")
         self.seed = Seeds.parse(self.seed)
         self.samples = self._read_samples()
+        self.metrics = self._read_metrics()
+        if self.metrics is not None and self.predict_only:
+            raise ConfigError(
+                "metrics and predict_only cannot be combined, because predict_only computes no "
+                "scores. Leave metrics out, and score the answers later: lm-eval score DIR "
+                "--metrics NAME"
+            )
         self.log_samples = self.log_samples or self.predict_only
         self._check_numbers()
         chosen = [n for n in ("limit", "samples", "sample") if getattr(self, n) is not None]
@@ -373,6 +382,11 @@ class RunConfig:
                     f"bootstrap_iters must be a whole number of at least 0, not {number:g}."
                 )
             self.bootstrap_iters = int(number)
+        if self.repeats is not None:
+            number = _number("repeats", self.repeats, "a whole number")
+            if number < 1 or number != int(number):
+                raise ConfigError(f"repeats must be a whole number of at least 1, not {number:g}.")
+            self.repeats = int(number)
         if self.num_fewshot is not None:
             self.num_fewshot = int(_number("num_fewshot", self.num_fewshot))
             if self.num_fewshot < 0:
@@ -382,6 +396,23 @@ class RunConfig:
             if size < 1 or size != int(size):
                 raise ConfigError(f"batch_size must be 1 or more, or 'auto', not {size:g}.")
             self.batch_size = int(size)
+
+    def _read_metrics(self) -> list[str] | None:
+        """Returns the names of metrics as a list; text is split at commas. None if not set.
+
+        Raises `ConfigError` if they are not names, or if there is none.
+        """
+        if self.metrics is None:
+            return None
+        given = [self.metrics] if isinstance(self.metrics, str) else self.metrics
+        if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) for one in given):
+            raise ConfigError(
+                f"metrics must be a name, or a list of names, not {_shown(self.metrics)}."
+            )
+        names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+        if not names:
+            raise ConfigError("metrics must contain at least one name, such as avg@8.")
+        return names
 
     def _read_samples(self) -> dict[str, list[int]] | None:
         """Returns the documents to evaluate: for each task, a sorted list of document numbers.

@@ -108,6 +108,7 @@ class TaskConfig(Record):
     filter_list: list[dict[str, Any]] | None = None
     think_end_token: str | None = None
     think_tags: bool | list[Any] | None = None
+    vote_on: Callable[..., Any] | None = None
     cluster: str | None = None
     should_decontaminate: bool = False
     doc_to_decontamination_query: Template | None = None

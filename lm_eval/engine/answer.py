@@ -135,6 +135,7 @@ class _Lookup:
         first = {key if (key := keys[i]) is not None else i: i for i in reversed(missing)}
         unique = missing if len(first) == len(missing) else sorted(first.values())
         every = len(unique) == len(requests)
+        _set_open_repeats(requests, None if every else set(unique))
         to_send = requests if every else [requests[i] for i in unique]
         sent_keys = keys if every else [keys[i] for i in unique]
         outcomes = self._execute(
@@ -170,6 +171,25 @@ class _Lookup:
             writer.store_unreported(outcomes)
         report.count(range(len(outcomes)), outcomes)
         return outcomes
+
+
+def _set_open_repeats(requests: Sequence[Instance], sent: set[int] | None) -> None:
+    """Tells each request with repeats which of them the model is asked for.
+
+    `sent` are the positions of the requests that are sent to the model; None if all are. Each
+    repeat is sampled with random numbers of its own, which depend on its number.
+    """
+    last: Instance | None = None
+    numbers: list[int] = []
+    repeat = 0
+    for position, request in enumerate(requests):
+        if request is not last:
+            last, numbers, repeat = request, [], 0
+        if sent is not None and position in sent:
+            numbers.append(repeat)
+        repeat += 1
+        if repeat == (request.repeats or 1) and repeat > 1:
+            request.set_open_repeats(None if sent is None else tuple(numbers))
 
 
 class _StoreWriter:

@@ -196,16 +196,22 @@ def _line_checksums(
 def _line(answer: Any) -> bytes:
     """Returns an answer as JSON on one line; one with its reasoning or finish reason as a table."""
     if type(answer) is Completion:
-        details = {"reasoning": answer.reasoning, "finish_reason": answer.finish_reason}
-        answer = {"text": str(answer), **{k: v for k, v in details.items() if v is not None}}
+        details = {k: v for k, v in answer.details.items() if v is not None}
+        answer = {"text": str(answer), **details} if details else str(answer)
     return json.dumps(answer, default=float).encode()
+
+
+#: The types of the fields of a generated answer.
+_DETAILS: dict[str, Any] = {
+    **dict.fromkeys(("text", "reasoning", "finish_reason"), str),
+    **dict.fromkeys(("tokens", "reasoning_tokens"), int),
+}
 
 
 def _from_json(kind: str, value: Any) -> Any:
     """Returns an answer that `_line` has written. Raises `TypeError` if it is none."""
     if type(value) is dict:
-        details = {"text", "reasoning", "finish_reason"}
-        if not set(value) <= details or not all(isinstance(v, str) for v in value.values()):
+        if not all(isinstance(v, _DETAILS.get(name, ())) for name, v in value.items()):
             raise TypeError("not a generated answer")
         return Completion(**value)
     if kind == "loglikelihood":

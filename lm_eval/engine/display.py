@@ -8,9 +8,11 @@ is a line to draw.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -31,6 +33,8 @@ ESTIMATE_DELAY = 1.0
 STAGE_FORMAT = "{desc}: {elapsed}"
 BAR_WITHOUT_ESTIMATE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 BAR_WITH_ESTIMATE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+RATE_WINDOW = 30.0
+"""Seconds over which the rate of tokens is measured for the remaining time."""
 
 
 class _Bar(tqdm):  # type: ignore[type-arg]  # iterates over nothing
@@ -54,6 +58,40 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # iterates over nothing
         self.leave = True
 
 
+class TokenRate:
+    """The number of tokens per second in the last `RATE_WINDOW` seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque([(0.0, 0)])
+
+    def add(self, elapsed: float, tokens: int) -> float:
+        """Takes the number of tokens after `elapsed` seconds; returns the present rate."""
+        self._seen.append((elapsed, tokens))
+        while len(self._seen) > 2 and self._seen[1][0] <= elapsed - RATE_WINDOW:
+            self._seen.popleft()
+        start, before = self._seen[0]
+        return (tokens - before) / max(elapsed - start, 1e-6)
+
+
+def seconds_left(done: int, total: int, generated: int, rate: float) -> float:
+    """Returns how many seconds the remaining answers will take, by the lengths seen so far.
+
+    The expected length of an answer is the number of tokens generated, those of unfinished answers
+    included, divided by the number of finished answers. The mean length of the finished ones alone
+    would be too small: of answers that are generated at the same time, short ones end first.
+
+    Args:
+        done: the number of finished answers, at least 1.
+        total: the number of all answers.
+        generated: the tokens generated so far.
+        rate: tokens per second; the result is infinite if it is 0.
+    """
+    left = (total - done) * generated / done
+    if left == 0:
+        return 0.0
+    return left / rate if rate > 0 else math.inf
+
+
 class Line:
     """A stage or progress bar of the run. It can be drawn and cleared any number of times."""
 
@@ -71,10 +109,12 @@ class Line:
             total: the number of units of a bar.
             unit: the plural name of a unit, for the rate ("requests").
             tokens: returns the number of tokens generated so far. If given, the bar shows tokens
-                per second instead of units per second, once the number has increased.
+                per second instead of units per second, once the number has increased, and
+                estimates the remaining time from the lengths seen so far.
         """
         self._desc, self._total, self._unit = printable_line(desc), total, unit
         self._tokens, self._tokens_before = tokens, 0 if tokens is None else tokens()
+        self._rate = TokenRate()
         self._started = time.monotonic()
         self._done = 0
         self._bar: _Bar | None = None
@@ -113,6 +153,11 @@ class Line:
             layout = BAR_WITH_ESTIMATE if estimable else BAR_WITHOUT_ESTIMATE
             if self._tokens is not None and (count := self._tokens() - self._tokens_before):
                 bar.set_postfix_str(f"{count / elapsed:,.0f} tokens/s", refresh=False)
+                rate = self._rate.add(elapsed, count)
+                if estimable:
+                    left = seconds_left(done, self._total, count, rate)
+                    shown = tqdm.format_interval(left) if math.isfinite(left) else "?"
+                    layout = layout.replace("{remaining}", shown)
             elif estimable:
                 bar.set_postfix_str(f"{done / elapsed:,.2f} {self._unit}/s", refresh=False)
         bar.show(done, elapsed, layout)

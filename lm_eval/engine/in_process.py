@@ -64,7 +64,7 @@ class InProcess(Executor):
             is_valid=lambda answer: is_answer(kind, as_python(answer)),
             to_stored=lambda answer: to_stored(kind, as_python(answer)),
         )
-        self._lm.set_cache_hook(CacheHook(reports.add, reports.add_batch))
+        self._lm.set_cache_hook(CacheHook(reports.add, reports.add_batch, reports.add_at))
         outcomes = []
         try:
             answers = self._call_model(kind, listed)

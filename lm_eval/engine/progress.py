@@ -51,7 +51,7 @@ def progress(
         disable: if True, nothing is drawn.
         tokens: returns the number of tokens generated so far (`Usage.tokens_generated`). If given,
             the bar shows tokens per second instead of units per second, once the number has
-            increased.
+            increased, and estimates the remaining time from the lengths of answers.
     """
     if disable or total == 0 or not _is_visible():
         yield _Silent()

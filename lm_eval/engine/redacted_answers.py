@@ -25,4 +25,4 @@ def without_known_secrets(outcome: Any, redactor: Redactor) -> Any:
     reasoning = outcome.reasoning and redactor.text(outcome.reasoning, SHORTEST_IN_DATA)
     if text == outcome and reasoning == outcome.reasoning:
         return outcome
-    return Completion(text, reasoning, outcome.finish_reason)
+    return outcome.changed(text, reasoning=reasoning)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which answers that are reported one by one are collected before they are forwarded.
 REPORT_DELAY = 0.05
+#: How many reports with positions are forwarded at once within this time; others wait for its end.
+MAX_AT_ONCE = 5
 
 
 class ModelReports:
@@ -54,7 +57,9 @@ class ModelReports:
         self._returned: list[tuple[int, Any]] = []
         self._buffer_lock, self._report_lock = threading.Lock(), threading.Lock()
         self._timer: threading.Timer | None = None
+        self._window, self._at_once = 0.0, 0  # since when, and how many reports since then
         self._error: Exception | None = None
+        self._matched = False  # whether answers were reported without their positions
 
     # -- called while the model works --------------------------------------------------------------
 
@@ -80,6 +85,34 @@ class ModelReports:
         if kind == self._kind:
             with self._report_lock:
                 self._forward_matching(arguments, answers)
+
+    def add_at(self, kind: str, positions: Sequence[int], answers: Sequence[Any]) -> None:
+        """Receives answers by the positions of their requests, and forwards them.
+
+        The first few within `REPORT_DELAY` are forwarded at once, so that answers that take long
+        are stored when they are finished; further ones after that time, together.
+        Ignores them if `kind` is another request type, and values that are not answers. Raises the
+        error of the `Report` callback if it failed for earlier answers.
+        """
+        if kind != self._kind:
+            return
+        self._raise_error()
+        valid = [
+            (position, answer)
+            for position, answer in zip(positions, answers, strict=True)
+            if self._is_valid(answer) or isinstance(answer, Failure)
+        ]
+        with self._buffer_lock:
+            self._returned += valid
+            now = time.monotonic()
+            if now - self._window >= REPORT_DELAY:
+                self._window, self._at_once = now, 0
+            self._at_once += 1
+            at_once = self._at_once <= MAX_AT_ONCE
+            if not at_once:
+                self._schedule_flush()
+        if at_once:
+            self.flush()
 
     def returned(self, position: int, outcome: Outcome) -> None:
         """Receives the outcome of the request at `position` from a model that yields answers.
@@ -155,6 +188,7 @@ class ModelReports:
                     positions.append(position)
                     outcomes.append(self._to_stored(value))
         if positions:
+            self._matched = True
             self._forward(positions, outcomes)
 
     def _pop_position(self, arguments: Any) -> int | None:
@@ -164,6 +198,8 @@ class ModelReports:
         with the same strings differ in theirs, because a model may have rewritten them.
         """
         waiting = self._waiting.get(_texts(arguments))
+        while waiting and waiting[-1] in self._reported:  # by its position
+            waiting.pop()
         if not waiting:
             return None
         last = self._requests[waiting[-1]]
@@ -188,18 +224,19 @@ class ModelReports:
     def finish(self, returned: Sequence[Outcome]) -> list[Outcome]:
         """Returns the model's outcomes, one per request, in the types that the store returns.
 
-        Scores are then the same whether answers come from the model or from the store. Of a
-        request's repeats, the failed ones are moved behind the others. Raises the error that
-        occurred if buffered answers could not be forwarded.
+        Scores are then the same whether answers come from the model or from the store. If answers
+        were reported without their positions, the failed ones among a request's repeats are moved
+        behind the others. Raises the error that occurred if buffered answers could not be
+        forwarded.
         """
         self._raise_error()
-        return self._failures_last([self._to_stored(value) for value in returned])
+        outcomes = [self._to_stored(value) for value in returned]
+        return self._failures_last(outcomes) if self._matched else outcomes
 
     def _failures_last(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Returns `outcomes` with the failures among a request's repeats moved behind its answers.
 
-        A resumed run executes only the failed repeats, and models rely on those being the last
-        ones.
+        Answers that were reported without their positions are stored as those of the first repeats.
         """
         if not any(isinstance(outcome, Failure) for outcome in outcomes):
             return outcomes

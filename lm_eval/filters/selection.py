@@ -31,6 +31,8 @@ class TakeKFilter(Filter):
     Raises `ConfigError` when it is applied to a request with fewer than `k` answers.
     """
 
+    selects_repeats = True
+
     def __init__(self, k: int) -> None:
         super().__init__()
         self.k = k
@@ -53,6 +55,8 @@ class MajorityVoteFilter(Filter):
 
     On a tie, the answer that was generated first is taken.
     """
+
+    selects_repeats = True
 
     def __init__(self) -> None:
         super().__init__()

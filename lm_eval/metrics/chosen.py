@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lm_eval.api.instance import OUTPUT_TYPES
@@ -27,10 +27,11 @@ from lm_eval.metrics.calling import Convention
 from lm_eval.metrics.documents import is_computed
 from lm_eval.metrics.metric import Metric
 from lm_eval.metrics.reductions import find_reduction, take_first, with_enough_repeats
+from lm_eval.metrics.repeat_metrics import RepeatMetric, parse_repeat_metric
 from lm_eval.metrics.translation import CORPUS_METRICS, require_sacrebleu
 
 #: Keys of a `metric_list` entry that are not passed to the metric function as arguments.
-_RESERVED_KEYS = ("metric", "aggregation", "higher_is_better", "hf_evaluate", "reduction")
+_RESERVED_KEYS = ("metric", "aggregation", "higher_is_better", "hf_evaluate", "reduction", "of")
 
 #: Aggregations that need numeric items. They cannot aggregate pairs of strings.
 _NUMERIC_AGGREGATIONS = (
@@ -54,6 +55,25 @@ class ChosenMetrics:
     aggregations: dict[str, Callable[..., Any]] = field(default_factory=dict)
     #: Whether a higher value is better, for each reported value; None if unknown.
     higher_is_better: dict[str, Any] = field(default_factory=dict)
+    #: The metrics of repeated answers by name, each with the metric that scores one answer.
+    of_repeats: dict[str, tuple[RepeatMetric, Metric[Any, Any]]] = field(default_factory=dict)
+
+    def add_of_repeats(self, wanted: RepeatMetric, base: Metric[Any, Any]) -> None:
+        """Adds a metric of repeated answers; `base` scores each of the answers.
+
+        If another one uses the same metric with other arguments, `base` gets a name of its own.
+        """
+        others = [other for _, other in self.of_repeats.values() if other.name == base.name]
+        if any((other.fn, other.kwargs) != (base.fn, base.kwargs) for other in others):
+            base = replace(base, name=f"{base.name} of {wanted.name}")
+        self.of_repeats[wanted.name] = wanted, base
+        self.aggregations[wanted.name] = aggregations.mean
+        self.higher_is_better[wanted.name] = base.higher_is_better
+
+    @property
+    def bases(self) -> list[Metric[Any, Any]]:
+        """The metrics that score single answers, for the metrics of repeated answers."""
+        return list({base.name: base for _, base in self.of_repeats.values()}.values())
 
     def add(self, metric: Metric[Any, Any]) -> None:
         """Adds a metric, with its aggregation and direction; replaces one of the same name."""
@@ -97,6 +117,10 @@ def choose_metrics(config: TaskConfig, entries: Any = None) -> ChosenMetrics:
     chosen = ChosenMetrics()
     for entry in entries:
         try:
+            wanted = _of_repeats(entry, config)
+            if wanted is not None:
+                chosen.add_of_repeats(wanted, _choose_base(wanted, entry, entries, config))
+                continue
             chosen.add(_choose_metric(entry, config))
         except EvalError as error:
             raise type(error)(f"task {config.task!r}: metric_list: {error}") from error
@@ -121,7 +145,15 @@ class TaskMetrics:
 
     def includes(self, metric: str) -> bool:
         """Returns whether any pipeline reports the metric with this name."""
-        return any(metric in chosen.metrics for chosen in self._all)
+        return any(metric in {**chosen.metrics, **chosen.of_repeats} for chosen in self._all)
+
+    def without_repeats(self, pipeline: str) -> TaskMetrics:
+        """Returns the metrics without those of repeated answers, in one pipeline."""
+        chosen = self.for_pipeline(pipeline)
+        left = ChosenMetrics()
+        for metric in chosen.metrics.values():
+            left.add(metric)
+        return TaskMetrics(self.shared, {**self.own, pipeline: left})
 
     @property
     def names(self) -> list[str]:
@@ -134,7 +166,11 @@ class TaskMetrics:
         For a metric that is computed from log-likelihoods, the function is the registered
         placeholder.
         """
-        metrics = {k: v for chosen in self._all for k, v in chosen.metrics.items()}
+        metrics = {
+            name: metric
+            for chosen in self._all
+            for name, metric in {**{b.name: b for b in chosen.bases}, **chosen.metrics}.items()
+        }
         return {
             name: (metric.fn or metric_registry.get(name, None), dict(metric.kwargs))
             for name, metric in metrics.items()
@@ -181,6 +217,79 @@ def choose_for_pipelines(config: TaskConfig, pipelines: Sequence[str]) -> TaskMe
                     "all of them."
                 )
     return metrics
+
+
+def _of_repeats(entry: Any, config: TaskConfig) -> RepeatMetric | None:
+    """Returns the metric of repeated answers that an entry names; None if it names another one.
+
+    The `process_results` of a task may return a value called `pass@1`. In such tasks, an entry
+    means a metric of repeated answers only if it names the metric that scores an answer.
+    """
+    name = entry.get("metric") if isinstance(entry, Mapping) else None
+    found = None if name in metric_registry else parse_repeat_metric(name)
+    if found is None or config.process_results is None:
+        return found
+    return found if found.base is not None or "of" in entry else None
+
+
+def _choose_base(
+    wanted: RepeatMetric, entry: Mapping[str, Any], entries: Sequence[Any], config: TaskConfig
+) -> Metric[Any, Any]:
+    """Returns the metric that scores each answer, for a metric of repeated answers.
+
+    It is the one that `wanted` or the entry (`of`) names, or else the first other metric of the
+    list, of the task, or of the output type. Raises `ConfigError` if the task generates no text,
+    has too few repeats, or if the metric has no mean.
+
+    Args:
+        wanted: the metric of repeated answers.
+        entry: its entry in the `metric_list`.
+        entries: the whole list.
+        config: the configuration of the task.
+    """
+    if config.output_type != "generate_until":
+        raise ConfigError(
+            f"{wanted.name} needs generated answers, but the output_type is {config.output_type}."
+        )
+    wanted.check_repeats(config.repeats)
+    written = base_entry(wanted, entry, entries, config)
+    base = _choose_metric(written, config)
+    if "k" in base.kwargs:  # of code tasks: the programs of a single answer are judged
+        base = replace(base, kwargs={**base.kwargs, "k": [1]})
+    if base.aggregation not in (aggregations.mean, aggregations.nanmean):
+        raise ConfigError(
+            f"{wanted.name}: {base.name} has no score for a single answer whose mean is reported. "
+            "Name another metric: METRIC:avg@k."
+        )
+    return base
+
+
+def base_entry(
+    wanted: RepeatMetric, entry: Mapping[str, Any], entries: Sequence[Any], config: TaskConfig
+) -> Mapping[str, Any]:
+    """Returns the `metric_list` entry of the metric that scores each answer; see `_choose_base`."""
+    of = entry.get("of", wanted.base)
+    if isinstance(of, Mapping):
+        return of
+    defaults = [{"metric": name} for name in DEFAULT_METRIC_REGISTRY[config.output_type]]
+    listed = (*entries, *(config.metric_list or ()), *defaults)
+    others = [
+        one for one in listed if isinstance(one, Mapping) and _of_repeats(one, config) is None
+    ]
+    if of is None:
+        return others[0]
+    named = [one for one in others if of in (one.get("metric"), _function_name(one.get("metric")))]
+    if not named and config.process_results is not None:
+        names = [_function_name(one["metric"]) or one["metric"] for one in others[:-1]]
+        raise UnknownNameError(
+            f"{wanted.name}: the task reports no metric {of!r}.{suggestion(str(of), names)} Its "
+            f"metrics are: {', '.join(names) or 'none'}."
+        )
+    return named[0] if named else {"metric": of}
+
+
+def _function_name(given: Any) -> str | None:
+    return getattr(given, "__name__", None)
 
 
 def _choose_metric(entry: Any, config: TaskConfig) -> Metric[Any, Any]:

@@ -84,7 +84,9 @@ class AnthropicLM(ServedLM):
             yield replace(job, sampling=sampling)
 
     def cannot_measure(self, request_type: str) -> str | None:
-        return None if request_type == "generate_until" else _NO_SCORES
+        if request_type == "generate_until":
+            return super().cannot_measure(request_type)
+        return _NO_SCORES
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False

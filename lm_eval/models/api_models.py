@@ -134,7 +134,7 @@ class TemplateAPI(PublishedAttributes):
         message is the reason.
         """
         if request_type == "generate_until":
-            return None
+            return super().cannot_measure(request_type)
         if not self.overrides_hooks and not self._overrides(request_type):
             return super().cannot_measure(request_type)
         try:
@@ -524,7 +524,7 @@ class TemplateAPI(PublishedAttributes):
         finished = super()._finished_answer(cast("Completion", answer), sampling)
         if finished or not NONE_ANSWER:
             return finished
-        return Completion(NONE_ANSWER, finished.reasoning, finished.finish_reason)
+        return finished.changed(NONE_ANSWER)
 
     def _generate_in_batches(self, requests: list[Instance]) -> list[Any]:
         """Returns the answers of an overridden `get_batched_requests`, one per request, in order.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lm_eval.defaults import DEFAULT_MAX_LENGTH
@@ -42,3 +45,26 @@ def resolve_max_length(
         return configured
     longest = getattr(tokenizer, "model_max_length", None)
     return int(longest) if longest and longest < UNLIMITED_LENGTH else default
+
+
+def own_length(arguments: Mapping[str, Any]) -> int | None:
+    """Returns the context length in `config.json` of the folder `pretrained`; None if not known.
+
+    Also None for a model on the hub, if the configuration is overridden, and if it scales
+    positions: another length is then computed from it.
+    """
+    if arguments.get("hf_overrides") or arguments.get("json_model_override_args"):
+        return None
+    try:
+        file = Path(str(arguments.get("pretrained"))).expanduser() / "config.json"
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict) or found.get("model_max_length"):
+        return None
+    config = found.get("text_config", found)
+    scaled = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not set(scaled) <= {"rope_theta", "rope_type", "partial_rotary_factor"}:
+        return None
+    length = config.get("max_position_embeddings")
+    return length if isinstance(length, int) else None

@@ -36,6 +36,7 @@ __all__ = [
     "max_context_tokens",
     "move_spaces",
     "read_generation",
+    "repeat_numbers",
     "rolling_windows",
     "sampling_seed",
     "split_pair",
@@ -275,6 +276,20 @@ def count_stored_repeats(requests: Sequence[Instance]) -> int:
     here = Counter(map(id, requests))
     every = {id(request): request for request in requests}
     return sum(max(0, (getattr(r, "repeats", None) or 1) - here[key]) for key, r in every.items())
+
+
+def repeat_numbers(requests: Sequence[Instance]) -> tuple[int, ...]:
+    """Returns the number of the repeat, from 0, that each request with a prompt asks for.
+
+    `requests` are those with this prompt that are sent to the model now, as for
+    `count_stored_repeats`. The numbers are different, and none has a stored answer.
+    """
+    numbers = getattr(requests[0], "open_repeats", None)
+    alone = all(request is requests[0] for request in requests)
+    if alone and numbers is not None and len(numbers) == len(requests):
+        return tuple(numbers)
+    first = count_stored_repeats(requests)
+    return tuple(range(first, first + len(requests)))
 
 
 def sampling_seed(lm: Any) -> int:

@@ -58,7 +58,7 @@ class GGUFLM(ServedLM):
 
     def _finished_answer(self, answer: Completion, sampling: Sampling) -> Completion:
         finished = super()._finished_answer(answer, sampling)
-        return Completion(finished.strip(), finished.reasoning, finished.finish_reason)
+        return finished.changed(finished.strip())
 
     # -- the published hook ------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ class LlamaCpp(EngineLM):
         think_end_token: the string that ends the model's thinking text.
         long_prompts: "refuse" to end a run before the model is loaded if a request does not fit
             into the context length given; "cut" to cut its prompt.
+        thinking_budget: after how many tokens a thought is cut (docs/reasoning.md).
         kwargs: further arguments of `llama_cpp.Llama`.
     """
 
@@ -86,6 +87,7 @@ class LlamaCpp(EngineLM):
         device: str | None = None,
         think_end_token: str | None = None,
         long_prompts: str = "refuse",
+        thinking_budget: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -96,6 +98,7 @@ class LlamaCpp(EngineLM):
             add_bos_token,
             prefix_token_id,
             think_end_token,
+            thinking_budget=thinking_budget,
         )
         self._own_tokenizer = tokenizer is None
         length = read_length(max_length=max_length, max_model_len=max_model_len, n_ctx=n_ctx)
@@ -142,6 +145,11 @@ class LlamaCpp(EngineLM):
                 f"llama.cpp could not load {arguments['pretrained']}: {describe_cause(error)}"
             ) from error
         return arguments["pretrained"], _GGUFCoder(vocabulary)
+
+    @classmethod
+    def _tokenizer_object(cls, arguments: Mapping[str, Any]) -> Any:
+        """Returns the transformers tokenizer that `arguments` name; None for that of the file."""
+        return super()._tokenizer_object(arguments) if arguments.get("tokenizer") else None
 
     def _start(self) -> Any:
         from llama_cpp import Llama
@@ -280,7 +288,12 @@ class LlamaCpp(EngineLM):
             usage.count_prompt(counted["prompt_tokens"], counted["prompt_tokens"])
             usage.count_answer(counted["completion_tokens"])
             usage.count_generated(counted["completion_tokens"])
-            yield [(job, [Completion(choice["text"], finish_reason=choice["finish_reason"])])]
+            answer = Completion(
+                choice["text"],
+                finish_reason=choice["finish_reason"],
+                tokens=counted["completion_tokens"],
+            )
+            yield [(job, [answer])]
 
 
 class _GGUFCoder:

@@ -54,6 +54,7 @@ class SGLangLM(EngineLM):
         think_end_token: the string that ends the model's thinking text.
         long_prompts: "refuse" to end a run before the model is loaded if a request does not fit
             into the context length given; "cut" to cut its prompt.
+        thinking_budget: after how many tokens a thought is cut (docs/reasoning.md).
         kwargs: further arguments of `sglang.Engine`.
     """
 
@@ -90,6 +91,7 @@ class SGLangLM(EngineLM):
         seed: int | None = None,
         think_end_token: str | None = None,
         long_prompts: str = "refuse",
+        thinking_budget: int | None = None,
         **kwargs: Any,
     ) -> None:
         given = {**locals(), **kwargs}
@@ -102,6 +104,7 @@ class SGLangLM(EngineLM):
             prefix_token_id,
             think_end_token,
             self._tokenizer_of(given)[1],
+            thinking_budget,
         )
         self._given_length = read_length(
             max_model_len=max_model_len, context_length=context_length, max_length=max_length

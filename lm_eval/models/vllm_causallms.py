@@ -85,6 +85,7 @@ class VLLM(EngineLM):
         long_prompts: "refuse" to end a run before the model is loaded if a request does not fit
             into the context length given; "cut" to cut its prompt.
         think_end_token: the string that ends the model's thinking text.
+        thinking_budget: after how many tokens a thought is cut (docs/reasoning.md).
         enable_thinking, chat_template_args: passed to the chat template.
         kwargs: further arguments of vLLM's `LLM`.
     """
@@ -125,6 +126,7 @@ class VLLM(EngineLM):
         long_prompts: str = "refuse",
         think_end_token: str | None = None,
         enable_thinking: bool = True,
+        thinking_budget: int | None = None,
         chat_template_args: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -138,6 +140,7 @@ class VLLM(EngineLM):
             prefix_token_id,
             think_end_token,
             self._tokenizer_of(given)[1],
+            thinking_budget,
         )
         self._given_length = read_length(max_length=max_length, max_model_len=max_model_len)
         self._template = self._template_of(given)
@@ -413,4 +416,5 @@ def _as_input(tokens: Sequence[int]) -> Any:
 
 
 def _completion(answer: Any) -> Completion:
-    return Completion(answer.text, finish_reason=answer.finish_reason)
+    tokens = len(answer.token_ids)
+    return Completion(answer.text, finish_reason=answer.finish_reason, tokens=tokens)

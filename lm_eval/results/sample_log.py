@@ -32,12 +32,17 @@ logger = logging.getLogger(__name__)
 EXTENSIONS = {"jsonl": ".jsonl", "zst": ".jsonl.zst", "parquet": ".parquet"}
 #: Keys of a sample that describe its document. The others belong to a filter pipeline.
 _DOCUMENT_KEYS = ("doc_id", "doc", "target", "doc_hash", "prompt_hash", "target_hash", "thinking")
+#: The same, for what a model reported about its answers.
+_DETAIL_KEYS = ("answer_tokens", "thinking_tokens", "finish_reasons")
 #: The same, for keys that only samples of runs with `--decontaminate` have.
 _CONTAMINATION_KEYS = ("contaminated", "contamination_overlap")
 #: Keys of a sample that a compact row does not repeat in each pipeline.
 _SHARED_KEYS = ("arguments", "resps", "filter", "metrics")
 #: Keys of a pipeline in a compact row that are not metrics.
-_NON_METRIC_KEYS = ("filtered_resps", "extraction_failed", "program_results")
+_NON_METRIC_KEYS = (
+    *("filtered_resps", "filtered_repeats", "repeat_scores"),
+    *("extraction_failed", "program_results"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,8 @@ def write_log(file: BinaryIO, samples: Sequence[Mapping[str, Any]], format: str)
         return
     import pyarrow.parquet
 
-    flags = [name for name in _CONTAMINATION_KEYS if any(name in row for row in rows)]
+    own = (*_DETAIL_KEYS, *_CONTAMINATION_KEYS)
+    flags = [name for name in own if any(name in row for row in rows)]
     columns: dict[str, list[Any]] = {name: [] for name in (*_DOCUMENT_KEYS, *flags, *_COMPACT_KEYS)}
     for row in rows:
         for name, column in columns.items():
@@ -108,7 +114,7 @@ def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for sample in samples:
         row = rows.get(sample["doc_id"])
         if row is None:
-            own = (*_DOCUMENT_KEYS, *_CONTAMINATION_KEYS)
+            own = (*_DOCUMENT_KEYS, *_DETAIL_KEYS, *_CONTAMINATION_KEYS)
             row = {name: sample[name] for name in own if name in sample}
             prompts: dict[Any, int] = {}
             indices = [prompts.setdefault(given[0], len(prompts)) for given in sample["arguments"]]
@@ -123,7 +129,7 @@ def compact(samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row["pipelines"][sample["filter"]] = {
             name: value
             for name, value in sample.items()
-            if name not in (*_DOCUMENT_KEYS, *_CONTAMINATION_KEYS, *_SHARED_KEYS)
+            if name not in (*_DOCUMENT_KEYS, *_DETAIL_KEYS, *_CONTAMINATION_KEYS, *_SHARED_KEYS)
         }
     return list(rows.values())
 
@@ -293,6 +299,7 @@ def _expanded(row: Mapping[str, Any], pipeline: str) -> dict[str, Any]:
         "metrics": [name for name in own if name not in _NON_METRIC_KEYS],
         **own,
         **{name: row[name] for name in _CONTAMINATION_KEYS if name in row},
+        **{name: row[name] for name in _DETAIL_KEYS if row.get(name) is not None},
     }
 
 

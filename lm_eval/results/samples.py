@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.results.serialize import handle_non_serializable, hash_string, sanitize_list
 from lm_eval.scoring import Measurement, TaskScores
@@ -44,11 +45,37 @@ def _sample(task: Task, measured: Measurement) -> Sample:
     }
     if any(request.reasoning is not None for request in requests):
         sample["thinking"] = [request.reasoning for request in requests]
+    sample |= _details(requests)
+    if measured.repeat_values:
+        sample["filtered_repeats"] = [request.filtered_repeats[pipeline] for request in requests]
+        sample["repeat_scores"] = measured.repeat_values
     if task.extracting_pipelines():
         sample["extraction_failed"] = any(pipeline in r.extraction_failed for r in requests)
     if measured.programs is not None:
         sample["program_results"] = list(measured.programs)
     return sample
+
+
+def _details(requests: Sequence[Instance]) -> dict[str, list[list[Any]]]:
+    """Returns what the model reported about its answers, for each request and repeat.
+
+    These are the number of tokens, those of the thought, and why the answer ended; None for an
+    answer of which it is not known. What is known of no answer is left out.
+    """
+    names = {
+        "answer_tokens": "tokens",
+        "thinking_tokens": "reasoning_tokens",
+        "finish_reasons": "finish_reason",
+    }
+    found = {
+        field: [[getattr(answer, name, None) for answer in r.resps] for r in requests]
+        for field, name in names.items()
+    }
+    return {
+        field: rows
+        for field, rows in found.items()
+        if any(value is not None for row in rows for value in row)
+    }
 
 
 def document_hash(doc: Any) -> str:

@@ -107,10 +107,23 @@ class OptionalScores(TypedDict, total=False):
         "no answer to extract",
         "if no task has a filter that extracts answers",
     ]
+    repeats_without_answer: Annotated[
+        dict[str, dict[str, int]],
+        "for each task with metrics of repeated answers (`avg@8`), and each filter pipeline: "
+        "number of answers in which the filters found no answer to extract, of all repeats",
+        "if no task has metrics of repeated answers and a filter that extracts answers",
+    ]
     length_stopped: Annotated[
         dict[str, int],
         "for each task: number of answers that were cut off at the maximum length",
         "if the model does not report why answers end",
+    ]
+    answer_tokens: Annotated[
+        dict[str, dict[str, int]],
+        "for each task: number of `answers` whose length is known, all `tokens` that were "
+        "generated for them, the `longest` answer, and the `thinking_tokens` among all tokens",
+        "if the model does not report the length of answers; `thinking_tokens` if there are no "
+        "thoughts",
     ]
     empty_answers: Annotated[
         dict[str, int],

@@ -112,9 +112,15 @@ def summarize(
     failures = {name: s.extraction_failed for name, s in summaries.items() if s.extraction_failed}
     if failures:
         results["extraction_failed"] = failures
+    missing = {name: scored.repeats_without_answer() for name, scored in scores.items()}
+    if missing := {name: counts for name, counts in missing.items() if counts}:
+        results["repeats_without_answer"] = missing
     stopped = {name: scored.length_stopped() for name, scored in scores.items()}
     if known := {name: count for name, count in stopped.items() if count is not None}:
         results["length_stopped"] = known
+    tokens = {name: scored.answer_tokens() for name, scored in scores.items()}
+    if counted := {name: counts for name, counts in tokens.items() if counts is not None}:
+        results["answer_tokens"] = counted
     if empty := {name: count for name, one in scores.items() if (count := one.empty_answers())}:
         results["empty_answers"] = empty
     clusters = {name: s.clusters for name, s in summaries.items() if s.clusters is not None}

@@ -10,10 +10,12 @@ from lm_eval import markdown
 _HEADERS = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
 _NO_ANSWER = "No answer"
 _CUT_OFF = "Cut off"
+_TOKENS = "Tokens/answer"
+_THOUGHT = "Thinking"
 _TRUNCATED = "Truncated prompts"
 _MISSING = "Missing"
 _ALIGN_RIGHT = {"Version", "n-shot", "Value", "Stderr"} | {
-    *(_NO_ANSWER, _CUT_OFF, _TRUNCATED, _MISSING)
+    *(_NO_ANSWER, _CUT_OFF, _TOKENS, _THOUGHT, _TRUNCATED, _MISSING)
 }
 _ARROWS = {True: "↑", False: "↓"}
 #: How many times as long as the number of tasks and groups a table may get.
@@ -75,11 +77,12 @@ def make_table(
 ) -> str:
     """Returns the Markdown table of the published harness for tasks or groups.
 
-    Five columns are added if the results contain values for them: confidence intervals, the
-    percentage of documents in which the filters found no answer, the percentage of answers that
-    were cut off at the maximum length, the number of prompts that were truncated because they were
-    too long for the model, and the percentage of documents that are missing in the scores because
-    requests failed.
+    Columns are added if the results contain values for them: confidence intervals, the percentage
+    of documents (with metrics of repeats: of answers) in which the filters found no answer, the
+    percentage of answers that were cut off at the maximum length, for models that think the mean
+    number of tokens of an answer and how many of them are thoughts, the number of prompts that were
+    truncated because they were too long for the model, and the percentage of documents that are
+    missing in the scores because requests failed.
 
     Args:
         result_dict: the results, which must contain `column`.
@@ -162,15 +165,27 @@ def _extra_headers(result_dict: Mapping[str, Any], rows: Mapping[str, Any]) -> l
     headers = []
     if any(intervals.get(key) for key in rows):
         headers.append(f"{100 * result_dict['confidence']:g}% interval")
-    if any(any(failures.get(key, {}).values()) for key in rows):
+    of_repeats = result_dict.get("repeats_without_answer", {})
+    if any(
+        any((failures.get(k) or {}).values()) or any((of_repeats.get(k) or {}).values())
+        for k in rows
+    ):
         headers.append(_NO_ANSWER)
     if any(result_dict.get("length_stopped", {}).get(key) for key in rows):
         headers.append(_CUT_OFF)
+    counted = result_dict.get("answer_tokens", {})
+    if any("thinking_tokens" in counted.get(key, {}) for key in rows):
+        headers += [_TOKENS, _THOUGHT]
     if any(_truncated(key, result_dict) for key in rows):
         headers.append(_TRUNCATED)
     if any(_missing(key, result_dict)[0] for key in rows):
         headers.append(_MISSING)
     return headers
+
+
+def _repeats(key: str, result_dict: Mapping[str, Any]) -> int:
+    """Returns how many answers each document of a task has."""
+    return result_dict.get("configs", {}).get(key, {}).get("repeats") or 1
 
 
 def _truncated(key: str, result_dict: Mapping[str, Any]) -> int:
@@ -223,11 +238,19 @@ def _extra_cells(
         if header == _NO_ANSWER:
             pipeline = metric_and_filter.partition(",")[2]
             failed = result_dict["extraction_failed"].get(key, {}).get(pipeline)
-            cells.append(_share(failed, row["sample_len"]))
+            answers = row["sample_len"]
+            of_repeats = result_dict.get("repeats_without_answer", {}).get(key, {})
+            if pipeline in of_repeats:  # of all answers, not only of those that were scored first
+                failed, answers = of_repeats[pipeline], answers * _repeats(key, result_dict)
+            cells.append(_share(failed, answers))
         elif header == _CUT_OFF:
-            repeats = result_dict.get("configs", {}).get(key, {}).get("repeats") or 1
             stopped = result_dict["length_stopped"].get(key)
-            cells.append(_share(stopped, row.get("sample_len", 0) * repeats))
+            cells.append(_share(stopped, row.get("sample_len", 0) * _repeats(key, result_dict)))
+        elif header in (_TOKENS, _THOUGHT):
+            counts = result_dict["answer_tokens"].get(key, {})
+            total = counts.get("tokens" if header == _TOKENS else "thinking_tokens")
+            mean = "" if total is None else f"{total / counts['answers']:,.0f}"
+            cells.append(mean)
         elif header == _TRUNCATED:
             cells.append(str(_truncated(key, result_dict) or ""))
         elif header == _MISSING:

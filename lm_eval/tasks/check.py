@@ -30,6 +30,7 @@ from lm_eval.errors import ConfigError, suggestion
 from lm_eval.filters import file_arguments
 from lm_eval.metrics import hf_evaluate
 from lm_eval.metrics.reductions import reduction_name
+from lm_eval.metrics.repeat_metrics import parse_repeat_metric
 from lm_eval.prompts.formats import ROTATION_MARK, declared_formats
 from lm_eval.prompts.template import syntax_error
 from lm_eval.tasks.group_file import DEEPEST_GROUP, ELSEWHERE, GROUP_FIELDS
@@ -215,7 +216,7 @@ class _Checker:
         metric, aggregation = entry["metric"], entry.get("aggregation")
         if isinstance(metric, str) and not scores_itself:
             from_evaluate = entry.get("hf_evaluate") or metric in hf_evaluate.KNOWN
-            if not from_evaluate:
+            if not from_evaluate and parse_repeat_metric(metric) is None:
                 self._check_registered(where, "metric", metric, metric_registry)
         elif not isinstance(metric, (str, FunctionRef)):
             self._report(where, f"the `metric` of an entry must be a name, not {metric!r}.")

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.registry import Need
+from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, Need
 from lm_eval.api.task import Task
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.data import (
@@ -36,9 +36,11 @@ from lm_eval.metrics import documents
 from lm_eval.metrics.chosen import (
     ChosenMetrics,
     TaskMetrics,
+    base_entry,
     choose_for_pipelines,
     choose_metrics,
 )
+from lm_eval.metrics.repeat_metrics import RepeatMetric, parse_repeat_metric
 from lm_eval.prompts import fields
 from lm_eval.prompts.fewshot import ContextSampler
 from lm_eval.prompts.messages import Message, join, question_and_answer, render
@@ -566,6 +568,27 @@ class ConfigurableTask(Task):
         own = self._metrics.own.get(pipeline)
         return values if own is None else documents.select_metrics(own.metrics, values)
 
+    def repeat_metrics(self, pipeline: str) -> list[tuple[RepeatMetric, str]]:
+        """Returns the metrics of repeated answers of a pipeline, each with that of one answer."""
+        chosen = self._metrics.for_pipeline(pipeline)
+        return [(wanted, base.name) for wanted, base in chosen.of_repeats.values()]
+
+    def score_repeat(self, pipeline: str, doc: Any, answers: Any) -> dict[str, Any]:
+        """Returns the values of the metrics that score one answer, or those of `process_results`.
+
+        `answers` are the filtered answers to the requests of `doc` in one repeat.
+        """
+        if self._has_custom_scoring:
+            return super().score_document(pipeline, doc, answers)
+        values: dict[str, Any] = {}
+        for base in self._metrics.for_pipeline(pipeline).bases:
+            chosen = ChosenMetrics()
+            chosen.add(base)
+            measured = self._score(chosen, doc, answers)
+            # A function may return its only value under another name, such as `pass@1`.
+            values |= {base.name: next(iter(measured.values()))} if len(measured) == 1 else measured
+        return values
+
     def _score(
         self,
         metrics: ChosenMetrics,
@@ -734,12 +757,53 @@ class ConfigurableTask(Task):
         """
         pipelines = self._config.filter_list or []
         lists = [self._config.metric_list, *(p.get("metric_list") for p in pipelines)]
-        own = {_metric_name(entry): entry for entries in lists for entry in entries or ()}
-        self.set_config("metric_list", [own.get(name, {"metric": name}) for name in names])
+        written = [entry for entries in lists for entry in entries or ()]
+        bases = [entry["of"] for entry in written if isinstance(entry.get("of"), Mapping)]
+        written += [base for base in bases if base not in written]
+        own = {_metric_name(entry): entry for entry in written}
+        self.set_config("metric_list", [self._metric_entry(n, own, written) for n in names])
         if self._config.filter_list is not None:
             bare = [{k: v for k, v in p.items() if k != "metric_list"} for p in pipelines]
             self.set_config("filter_list", bare)
         self._choose_metrics()
+
+    def _metric_entry(
+        self, name: str, own: Mapping[str, Any], written: Sequence[Any]
+    ) -> Mapping[str, Any]:
+        """Returns the `metric_list` entry for a metric by its name.
+
+        `own` are the task's entries by name, `written` the same as a list. A metric of repeated
+        answers gets the entry of the metric that scores an answer as `of`.
+        """
+        wanted = None if name in own else parse_repeat_metric(name)
+        if wanted is None:
+            return dict(own.get(name, {"metric": name}))
+        return {"metric": name, "of": base_entry(wanted, {"metric": name}, written, self.config)}
+
+    def override_repeats(self, repeats: int) -> None:
+        """Sets how often the task asks for an answer to each document.
+
+        Raises `ConfigError` if a metric needs more answers.
+        """
+        super().override_repeats(repeats)
+        self._choose_metrics()
+
+    def add_average(self, repeats: int) -> None:
+        """Reports the mean of the first metric over the repeats, `avg@N`, beside the others.
+
+        Metrics that have no value for a single answer have no such mean; then nothing is added.
+        """
+        before, name = self._config.metric_list, f"avg@{repeats}"
+        defaults = [{"metric": one} for one in DEFAULT_METRIC_REGISTRY["generate_until"]]
+        entries = [*(before if before is not None else defaults)]
+        entry = self._metric_entry(name, {}, entries)
+        self.set_config("metric_list", [*entries, entry])
+        try:
+            self._choose_metrics()
+        except ConfigError as error:
+            logger.info("%s: %s is not reported: %s", self.task_name, name, error)
+            self.set_config("metric_list", before)
+            self._choose_metrics()
 
     def _choose_metrics(self) -> None:
         """Looks up the metrics of every filter pipeline.
@@ -748,6 +812,11 @@ class ConfigurableTask(Task):
         output type.
         """
         self._metrics = choose_for_pipelines(self.config, [p.name for p in self._filters])
+        # A pipeline that chooses among the repeats has a score of its own for them.
+        selecting = [p.name for p in self._filters if p.selects_repeats]
+        for name in selecting if len(selecting) < len(self._filters) else ():
+            if name not in self._metrics.own:
+                self._metrics = self._metrics.without_repeats(name)
 
     def aggregation(self) -> dict[str, Callable[..., Any]]:
         """Returns the aggregation of every value that any filter pipeline reports, by name."""

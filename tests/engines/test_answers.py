@@ -311,8 +311,10 @@ def test_stop_strings_do_not_end_thoughts(engine: str, create: Create) -> None:
     settings = {"until": [stop, after[2:4]], "max_gen_toks": 30}
     lm = create(engine, think_end_token=mark)
     (found,) = lm.generate_until(requests("generate_until", [(QUESTIONS[0], settings)]))
-    assert stop in found
-    assert found == before + mark + cut_at_stop(after, settings["until"])
+    assert stop in found.reasoning
+    assert found.reasoning == before.strip()
+    assert found == cut_at_stop(after.lstrip(), settings["until"])
+    assert found.reasoning_tokens > 0
 
 
 @pytest.mark.parametrize("engine", ENGINES)

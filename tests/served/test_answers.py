@@ -111,7 +111,8 @@ def test_stop_strings_do_not_end_thinking_text(arguments: dict[str, Any], sent: 
     lm = Stubbed(StubTransport(answer), eos_string="<eos>", **arguments)
     (found,) = lm.generate_until([generation()], disable_tqdm=True)
     assert asked == [sent]
-    assert found == ("One\nTwo</think>2" if arguments else "One")
+    assert found == ("2" if arguments else "One")
+    assert found.reasoning == ("One\nTwo" if arguments else None)
 
 
 # -- scores -------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ JOB.json has these keys:
   `alone`, each is asked after the engine was reset (llama.cpp). For other methods, `calls` are the
   arguments of each call.
 
-ANSWERS.json has for each step, by name: `answers`, `seconds`, and the `counters` of the engine
-after it; and the `interface` of the package.
+ANSWERS.json has for each step, by name: `answers`, their `details` (token counts and more),
+`seconds`, and the `counters` of the engine after it; and the `interface` of the package.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def main(job_file: str, answers_file: str) -> None:
         answers = perform(lm, step)
         done[step["name"]] = {
             "answers": answers,
+            "details": [getattr(answer, "details", None) for answer in answers],
             "seconds": time.monotonic() - start,
             "counters": lm.counters(),
         }

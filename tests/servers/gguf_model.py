@@ -8,7 +8,9 @@ as a byte that does not occur there. BOS and EOS therefore differ, as in most Ll
 
 Run by the Python of the environment `llama-cpp`, which has the packages that this file imports:
 
-    python tests/servers/gguf_model.py FOLDER
+    python tests/servers/gguf_model.py FOLDER [thinks]
+
+With `thinks`, the weights are those of a model that thinks for ever (tests/thinker.py).
 """
 
 from __future__ import annotations
@@ -34,10 +36,18 @@ ARCHITECTURE = "llama"
 Floats = NDArray[np.float32]
 
 
-def write(folder: Path) -> Path:
-    """Writes a Hugging Face model folder with `model.gguf` beside it; returns the path of that."""
+def write(folder: Path, thinks: bool = False) -> Path:
+    """Writes a Hugging Face model folder with `model.gguf` beside it; returns the path of that.
+
+    With `thinks`, it is a model that thinks for ever.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config, tokenizer, weights = with_bos()
+    if thinks:
+        from tests.thinker import weights_of_thinker
+
+        vocabulary = tokenizer["model"]["vocab"]
+        weights = weights_of_thinker(vocabulary, config["eos_token_id"], weights)
     _write_hugging_face(folder, config, tokenizer, weights)
     _write_gguf(folder / GGUF, config, tokenizer, weights)
     return folder / GGUF
@@ -176,4 +186,4 @@ def _adjacent_pairs(matrix: Floats, heads: int) -> Floats:
 
 
 if __name__ == "__main__":
-    print(write(Path(sys.argv[1])))
+    print(write(Path(sys.argv[1]), "thinks" in sys.argv[2:]))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from lm_eval.models.demo.model import WEIGHTS
-from tests.servers.environments import python_of
+from tests.servers.environments import ROOT, python_of
 from tests.servers.process import Server, free_port, running
 
 HERE = Path(__file__).parent
@@ -39,6 +40,16 @@ def write_bos(folder: Path) -> Path:
     return folder
 
 
+def write_thinking_bos(folder: Path) -> Path:
+    """Writes the model of `write_bos` with the weights of a model that thinks for ever."""
+    subprocess.run(
+        [python_of("llama-cpp"), HERE / "gguf_model.py", folder, "thinks"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    return folder
+
+
 def offline_variables(home: Path) -> dict[str, str]:
     """Returns environment variables that keep a server from the network; its hub cache is empty."""
     (home / "hub").mkdir()
@@ -52,9 +63,13 @@ def offline_variables(home: Path) -> dict[str, str]:
 
 @contextmanager
 def vllm(
-    folder: Path, variables: dict[str, str], work: Path, context: int = CONTEXT
+    folder: Path,
+    variables: dict[str, str],
+    work: Path,
+    context: int = CONTEXT,
+    options: Sequence[str] = (),
 ) -> Iterator[Server]:
-    """Runs vLLM with the model of a folder that `write_demo` made."""
+    """Runs vLLM with the model of a folder that `write_demo` made; `options` are added."""
     port = free_port()
     command = [
         *(python_of("vllm"), "-m", "vllm.entrypoints.openai.api_server"),
@@ -62,6 +77,7 @@ def vllm(
         *("--max-model-len", str(context), "--enforce-eager"),
         *("--chat-template", folder / CHAT_TEMPLATE.name),
         *("--enable-prompt-tokens-details", "--host", "127.0.0.1", "--port", str(port)),
+        *options,
     ]
     # Dynamo would compile the function that computes log-probabilities, which takes 20 seconds.
     own = {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}

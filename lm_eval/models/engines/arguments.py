@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lm_eval.errors import ConfigError, suggestion
+from lm_eval.models.context_length import own_length
 from lm_eval.models.planned.jobs import Sampling
 
 
@@ -105,29 +104,6 @@ def check_lengths(arguments: Mapping[str, Any], names: Iterable[str], variable: 
             f"max_gen_toks={answer} leaves no room for a prompt: the context length is {known} "
             "tokens. Pass a smaller max_gen_toks."
         )
-
-
-def own_length(arguments: Mapping[str, Any]) -> int | None:
-    """Returns the context length in `config.json` of the folder `pretrained`; None if not known.
-
-    Also None for a model on the hub, if the configuration is overridden, and if it scales
-    positions: the engine then computes another length.
-    """
-    if arguments.get("hf_overrides") or arguments.get("json_model_override_args"):
-        return None
-    try:
-        file = Path(str(arguments.get("pretrained"))).expanduser() / "config.json"
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(found, dict) or found.get("model_max_length"):
-        return None
-    config = found.get("text_config", found)
-    scaled = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not set(scaled) <= {"rope_theta", "rope_type", "partial_rotary_factor"}:
-        return None
-    length = config.get("max_position_embeddings")
-    return length if isinstance(length, int) else None
 
 
 def check_quantization(engine: str, name: str, known: Iterable[str]) -> None:

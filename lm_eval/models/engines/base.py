@@ -6,13 +6,14 @@ import abc
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
-from lm_eval.api.instance import Failure, Instance
+from lm_eval.api.instance import Instance
 from lm_eval.api.model import LengthCheck
 from lm_eval.engine.progress import Progress
-from lm_eval.errors import ConfigError, ModelError
+from lm_eval.errors import ConfigError, EvalError, ModelError
+from lm_eval.models.context_length import own_length
 from lm_eval.models.conventions import max_context_tokens, read_generation
 from lm_eval.models.engines.arguments import (
     check_lengths,
@@ -27,14 +28,14 @@ from lm_eval.models.planned.jobs import GenerationJob, Sampling, Window
 from lm_eval.models.planned.model import Finished, FinishedJobs, PlannedLM
 from lm_eval.models.planned.score_plan import Abilities, Job, ScorePlan
 from lm_eval.models.planned.tokenizers import TokenCoder, load_tokenizer
+from lm_eval.models.planned.two_steps import Generated as Generated
+from lm_eval.models.planned.two_steps import generate_in_two_steps
+from lm_eval.models.thinking import check_budget, read_budget
 
 logger = logging.getLogger(__name__)
 
 Scored = Sequence[tuple[Job, Any]]
 """Jobs of a plan with their results, as `ScorePlan.add` takes them."""
-
-Generated = Sequence[tuple[GenerationJob, "list[Any] | Failure"]]
-"""Prompts with their answers."""
 
 
 class OnlyEngine:
@@ -104,6 +105,7 @@ class EngineLM(PlannedLM):
         prefix_token_id: int | None,
         think_end_token: str | None,
         tokenizer_settings: dict[str, Any] | None = None,
+        thinking_budget: int | None = None,
     ) -> None:
         super().__init__()
         self.pretrained = pretrained
@@ -114,6 +116,7 @@ class EngineLM(PlannedLM):
         self.add_bos_token = add_bos_token
         self.custom_prefix_token_id = prefix_token_id
         self.think_end_token = think_end_token
+        self.thinking_budget = read_budget(thinking_budget, think_end_token)
 
     def answer_settings(self) -> dict[str, Any]:
         """Returns the settings of this object that affect answers, and hashes of its files."""
@@ -135,6 +138,9 @@ class EngineLM(PlannedLM):
         ONLY_ENGINE.check()
         check_lengths(arguments, cls.length_names, cls.longer_variable)
         check_long_prompts(arguments)
+        given = given_length(arguments, cls.length_names)
+        length = own_length(arguments) if given is None else given[1]
+        check_budget(arguments, length, partial(cls._tokenizer_object, arguments))
 
     @classmethod
     def length_check(cls, arguments: Mapping[str, Any]) -> LengthCheck | None:
@@ -167,6 +173,14 @@ class EngineLM(PlannedLM):
     def _template_of(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments for the chat template that `arguments` contain."""
         return {}
+
+    @classmethod
+    def _tokenizer_object(cls, arguments: Mapping[str, Any]) -> Any:
+        """Returns the tokenizer object of a library; None if it is not known before loading."""
+        try:
+            return cls._tokenizer_before_loading(arguments)[1].object
+        except EvalError:
+            return None  # loading the model raises an error with more details
 
     # -- what a subclass implements ---------------------------------------------------------------
 
@@ -256,11 +270,21 @@ class EngineLM(PlannedLM):
             finished(results)
             bar.update(len(results))
 
+    def answers(self, jobs: Iterable[GenerationJob | None]) -> Iterator[Generated]:
+        """Yields lists of pairs (job, its answers) as `generate` does.
+
+        With a `thinking_budget`, thoughts are cut.
+        """
+        steps = self.two_steps
+        if steps is None:
+            return self.generate(jobs)
+        return generate_in_two_steps(self.generate, jobs, steps)
+
     def _generate_answers(
         self, jobs: Iterable[GenerationJob], finished: FinishedJobs, bar: Progress
     ) -> None:
         usage = self.run_context.usage
         copies = self.copies
-        for batch in copies.generate(jobs, usage) if copies else self.generate(jobs):
+        for batch in copies.generate(jobs, usage) if copies else self.answers(jobs):
             finished(batch)
             bar.update(sum(len(job.requests) for job, _ in batch))

@@ -89,7 +89,7 @@ class Worker:
                 while (arrived := self._more_to_generate()) is None and places:
                     yield None
 
-        for batch in lm.generate(jobs()):
+        for batch in lm.answers(jobs()):
             self._finish(lm, [(*places.pop(id(job)), answers) for job, answers in batch])
 
     def _more_to_generate(self) -> Work | None:

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lm_eval.api.instance import Instance
+from lm_eval.api.instance import Completion, Instance
 from lm_eval.api.usage import Usage
 from lm_eval.config.generation import MAX_LENGTH_NAMES
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.conventions import (
     Generation,
     answer_rng,
-    count_stored_repeats,
     cut_at_stop,
     max_context_tokens,
     read_generation,
+    repeat_numbers,
     task_of,
 )
 from lm_eval.models.huggingface.attention import AttentionKernels
@@ -41,7 +41,9 @@ from lm_eval.models.huggingface.lookup_decoding import generate_with_lookup
 from lm_eval.models.huggingface.memory import TokenBudget
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
+from lm_eval.models.huggingface.thought_budget import ThoughtBudget, generate_within_budget
 from lm_eval.models.partial_answers import DecodeMany, StopConditions
+from lm_eval.models.thinking import count_until_mark, split_thought
 
 #: Settings that the built-in loop supports; with any other, transformers generates.
 SUPPORTED_SETTINGS = {*MAX_LENGTH_NAMES, "until", "do_sample", "temperature", "top_k", "top_p"}
@@ -81,6 +83,8 @@ NEUTRAL_SAMPLING_DEFAULTS = {
 }
 LOOKUP_DEVICES = ("cpu",)
 """Device types on which greedy answers are generated with guesses (`lookup_decoding.py`)."""
+Loop = Callable[[Generation, StopConditions, list[Prompt]], Iterator[tuple[int, list[int]]]]
+"""A generation loop: yields the request index and the tokens of each answer to a batch."""
 DEFAULT_TOP_K = 50
 """The `top_k` with which transformers samples if neither the request nor the model sets it."""
 
@@ -103,6 +107,8 @@ class TextModel:
     special_tokens: Mapping[str, int]
     """The indices of the tokens that are left out of decoded text, by their text."""
     think_end_token: str | int | None
+    thought_budget: ThoughtBudget | None
+    """After how many tokens a thought is cut; None for no limit."""
     defaults: Any
     """The model's `generation_config`; None if it has none."""
     device: torch.device
@@ -167,9 +173,12 @@ class Generator:
         self.seed = seed
         self.usage = usage
 
-    def answer(self, requests: list[Instance]) -> Iterator[tuple[int, str]]:
+    def answer(
+        self, requests: list[Instance], in_order: bool = True
+    ) -> Iterator[tuple[int, Completion]]:
         """Yields the index of each request in `requests` and its answer, as soon as it is finished.
 
+        With `in_order`, those of the repeats of a prompt wait for the repeats before them.
         Requests with the same generation settings are processed together. If `max_gen_toks` is 0,
         the answer is empty. Raises `ConfigError` for invalid settings, and `ModelError` if the
         answer leaves no room for a context or the model's scores are NaN.
@@ -183,27 +192,31 @@ class Generator:
             gen_kwargs: Mapping[str, Any] = requests[numbers[0]].args[1]
             settings = self._parse_settings(gen_kwargs)
             if settings.max_gen_toks < 1:
-                yield from ((number, "") for number in numbers)
+                yield from ((number, Completion("", None, "length", 0)) for number in numbers)
                 continue
             prompts = self._make_prompts(requests, numbers, encoded, settings)
             builtin = self._loop_supporting(gen_kwargs, prompts, settings)
-            found: Iterator[tuple[int, str]]
+            loop: Loop
+            following: Loop | None = None
             if builtin is not None and builtin.decoding is not None:
-                every = partial(self._generate_continuously, builtin, settings, gen_kwargs)
-                found = generate_within_memory(every, prompts, settings, builtin.max_rows)
-                batch = None
-            elif builtin is not None:
-                batch = partial(self._generate_by_builtin_loop, builtin, settings, gen_kwargs)
+                loop = following = partial(self._generate_continuously, builtin)
                 compatibility: BatchCompatibility = "any"
+            elif builtin is not None:
+                loop, compatibility = partial(self._generate_by_builtin_loop, builtin), "any"
             else:
-                batch = partial(self._generate_by_transformers, settings, gen_kwargs)
+                loop = partial(self._generate_by_transformers, gen_kwargs)
                 compatibility = self._compatibility(prompts, settings)
-            if batch is not None:
+            if following is not None:  # it forms the batches itself
+                found = self._answer_batch(loop, following, settings, gen_kwargs, prompts)
+            else:
+                following = partial(self._in_batches, loop, compatibility)
+                batch = partial(self._answer_batch, loop, following, settings, gen_kwargs)
                 found = generate_in_batches(
                     batch, prompts, settings, self.answers_per_batch, compatibility
                 )
             try:
-                yield from repeats_in_order(found, [prompt.requests for prompt in prompts])
+                groups_of = [prompt.requests for prompt in prompts]
+                yield from repeats_in_order(found, groups_of) if in_order else found
             except NaNScoresError as error:
                 raise error.for_request(requests[error.request_index]) from error
 
@@ -250,8 +263,8 @@ class Generator:
             if len(tokens) > room:
                 self.usage.truncated.update(task_of(requests[i]) for i in indices)
                 tokens = tokens[-room:] if model.truncation_side == "left" else tokens[:room]
-            first = count_stored_repeats([requests[i] for i in indices])
-            prompts.append(Prompt(text, tokens, tuple(indices), first))
+            repeats = repeat_numbers([requests[i] for i in indices])
+            prompts.append(Prompt(text, tokens, tuple(indices), repeats))
         # The longest first, so that a lack of memory shows at once.
         return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.tokens))
 
@@ -301,25 +314,90 @@ class Generator:
             frozenset(t for t in tokens if t is not None), tuple(stop for stop in stops if stop)
         )
 
-    def _final_answer(self, tokens: list[int], stop_conditions: StopConditions) -> str:
-        """Returns the text of the generated tokens after the thinking, cut before a stop string.
+    def _in_batches(
+        self,
+        loop: Loop,
+        compatibility: BatchCompatibility,
+        settings: Generation,
+        stop_conditions: StopConditions,
+        prompts: list[Prompt],
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yields the request index and the tokens of each answer, generated batch by batch."""
+        batch = partial(loop, settings, stop_conditions)
+        return generate_in_batches(batch, prompts, settings, self.answers_per_batch, compatibility)
 
-        The thinking is removed first, so stop strings inside it do not count: if the model has a
-        `think_end_token`, only the text after its last occurrence is used, without leading
-        whitespace. Without an occurrence, the whole text is used.
+    def _answer_batch(
+        self,
+        loop: Loop,
+        following: Loop,
+        settings: Generation,
+        gen_kwargs: Mapping[str, Any],
+        prompts: list[Prompt],
+    ) -> Iterator[tuple[int, Completion]]:
+        """Yields the request index and the answer for each request of a batch of prompts.
+
+        Thoughts are cut if the model has a budget for them. `loop` generates; `following` continues
+        answers whose thoughts were cut. `settings` were parsed from `gen_kwargs`.
         """
-        model = self.model
+        stops, budget = self._stop_conditions(settings, gen_kwargs), self.model.thought_budget
+        # Stop strings do not count in thoughts: the answer is cut at them afterwards.
+        thinks = self.model.think_end_token is not None
+        early = replace(stops, stops=self._end_texts(gen_kwargs)) if thinks else stops
+        if budget is None:
+            for number, tokens in loop(settings, early, prompts):
+                yield number, self._completion(tokens, stops, len(tokens) >= settings.max_gen_toks)
+            return
+
+        def second_step(rest: Generation, cut: list[Prompt]) -> Iterator[tuple[int, list[int]]]:
+            return following(rest, stops, cut)
+
+        def first_step(first: Generation, some: list[Prompt]) -> Iterator[tuple[int, list[int]]]:
+            return loop(first, early, some)
+
+        for number, tokens, added, is_longest in generate_within_budget(
+            budget, settings, prompts, first_step, second_step
+        ):
+            yield number, self._completion(tokens, stops, is_longest, added)
+
+    def _end_texts(self, gen_kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+        """Returns the stop strings that apply in thoughts, too: the text of the end token."""
+        return self._stop_conditions(Generation(), {**gen_kwargs, "stop_strings": ()}).stops
+
+    def _completion(
+        self, tokens: list[int], stop_conditions: StopConditions, is_longest: bool, added: int = 0
+    ) -> Completion:
+        """Returns the answer in generated tokens: their text after the thought, cut at stops.
+
+        If the model has a `think_end_token`, what comes before its last occurrence is the thought,
+        so stop strings inside it do not count, and whitespace after it is removed. Without an
+        occurrence, the whole text is the answer.
+
+        Args:
+            tokens: the tokens of thought and answer.
+            stop_conditions: what ends an answer.
+            is_longest: whether the maximum number of tokens was generated.
+            added: how many of the tokens were not generated, but appended to a cut thought.
+        """
+        model, mark = self.model, self.model.think_end_token
         tokens = stop_conditions.truncate(tokens)
-        think_end = model.think_end_token
-        if isinstance(think_end, int):
-            if think_end in tokens:
-                tokens = tokens[len(tokens) - tokens[::-1].index(think_end) :]
-            text = model.decode(tokens).lstrip()
+        thought, count, rest = "", 0, tokens
+        if isinstance(mark, int):
+            count = len(tokens) - tokens[::-1].index(mark) if mark in tokens else 0
+            thought, rest = model.decode(tokens[:count][:-1]).strip(), tokens[count:]
+            text = model.decode(rest).lstrip()
         else:
-            text = model.decode(tokens)
-            if think_end is not None:
-                text = text.split(think_end)[-1].lstrip()
-        return cut_at_stop(text, stop_conditions.stops)
+            thought, text = split_thought(model.decode(tokens), mark)
+            if thought and mark is not None:
+                count = count_until_mark(model.decode, tokens, mark)
+        answer = cut_at_stop(text, stop_conditions.stops)
+        is_cut = is_longest and answer == text
+        return Completion(
+            answer,
+            thought or None,
+            "length" if is_cut else "stop",
+            len(tokens) - added,
+            count - added if thought else None,
+        )
 
     # -- the built-in loop -----------------------------------------------------------------------
 
@@ -327,21 +405,20 @@ class Generator:
         self,
         builtin: BuiltinLoop,
         settings: Generation,
-        gen_kwargs: Mapping[str, Any],
+        stop_conditions: StopConditions,
         prompts: list[Prompt],
-    ) -> Iterator[tuple[int, str]]:
-        """Yields the request index and the answer for each request of a batch of prompts.
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yields the request index and the tokens of the answer for each request of a batch.
 
         Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
-        own. `settings` were parsed from `gen_kwargs`. Raises `NaNScoresError` if logits are NaN.
+        own. Raises `NaNScoresError` if logits are NaN.
         """
-        stop_conditions = self._stop_conditions(settings, gen_kwargs)
         loop: Callable[..., Iterator[tuple[int, str, list[int]]]] = partial(
             generate, seed=self.seed
         )
         if self.model.device.type in LOOKUP_DEVICES and not settings.sampled:
             loop = generate_with_lookup
-        found = loop(
+        for request, _, tokens in loop(
             builtin.network,
             self.model.decode,
             prompts,
@@ -351,51 +428,44 @@ class Generator:
             max_tokens=builtin.budget.tokens,
             attention_kernels=builtin.attention_kernels,
             usage=self.usage,
-        )
-        return self._without_thinking(found, stop_conditions)
+        ):
+            yield request, tokens
 
     def _generate_continuously(
         self,
         builtin: BuiltinLoop,
         settings: Generation,
-        gen_kwargs: Mapping[str, Any],
+        stop_conditions: StopConditions,
         prompts: list[Prompt],
-        max_rows: int,
-    ) -> Iterator[tuple[int, str]]:
-        """Yields the request index and the answer for each request of some prompts.
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yields the request index and the tokens of the answer for each request of some prompts.
 
-        Like `_generate_by_builtin_loop`, but with continuous batching: at most `max_rows` answers
-        at a time.
+        Like `_generate_by_builtin_loop`, but with continuous batching: `prompts` may be more than
+        fit into a batch.
         """
-        assert builtin.decoding is not None
-        stop_conditions = self._stop_conditions(settings, gen_kwargs)
-        batch = ContinuousBatch(
-            builtin.network,
-            self.model.decode,
-            prompts,
-            settings,
-            stop_conditions,
-            seed=self.seed,
-            device=self.model.device,
-            max_tokens=builtin.budget.tokens,
-            max_rows=max_rows,
-            attention_kernels=builtin.attention_kernels,
-            decoding=builtin.decoding,
-            usage=self.usage,
-            decode_many=self.model.decode_many,
-        )
-        return self._without_thinking(batch.run(), stop_conditions)
+        decoding = builtin.decoding
+        assert decoding is not None
 
-    def _without_thinking(
-        self, found: Iterator[tuple[int, str, list[int]]], stop_conditions: StopConditions
-    ) -> Iterator[tuple[int, str]]:
-        """Yields the request index and the answer, given the index, text and tokens of answers.
+        def within(some: list[Prompt], max_rows: int) -> Iterator[tuple[int, list[int]]]:
+            batch = ContinuousBatch(
+                builtin.network,
+                self.model.decode,
+                some,
+                settings,
+                stop_conditions,
+                seed=self.seed,
+                device=self.model.device,
+                max_tokens=builtin.budget.tokens,
+                max_rows=max_rows,
+                attention_kernels=builtin.attention_kernels,
+                decoding=decoding,
+                usage=self.usage,
+                decode_many=self.model.decode_many,
+            )
+            for request, _, tokens in batch.run():
+                yield request, tokens
 
-        If the model thinks, the answer is the text after the thinking.
-        """
-        thinks = self.model.think_end_token is not None
-        for request, text, tokens in found:
-            yield request, self._final_answer(tokens, stop_conditions) if thinks else text
+        return generate_within_memory(within, prompts, settings, builtin.max_rows)
 
     # -- transformers ----------------------------------------------------------------------------
 
@@ -411,9 +481,13 @@ class Generator:
         return self.transformers.compatibility(prompts)
 
     def _generate_by_transformers(
-        self, settings: Generation, gen_kwargs: Mapping[str, Any], prompts: list[Prompt]
-    ) -> Iterator[tuple[int, str]]:
-        """Yields the request index and the answer for each request of a batch of prompts.
+        self,
+        gen_kwargs: Mapping[str, Any],
+        settings: Generation,
+        stop_conditions: StopConditions,
+        prompts: list[Prompt],
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yields the request index and the tokens of the answer for each request of a batch.
 
         Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
         own. `settings` were parsed from `gen_kwargs`, the rest of which is passed to transformers.
@@ -432,7 +506,6 @@ class Generator:
         extras["do_sample"] = settings.sampled
         extras["temperature"] = settings.temperature
         limit = extras.pop("max_length", settings.max_gen_toks + (width if model.causal else 1))
-        stop_conditions = self._stop_conditions(settings, gen_kwargs)
         try:
             with self._seeded(prompts[0], settings):
                 made = loop.generate(
@@ -457,7 +530,7 @@ class Generator:
                 row = stop_conditions.truncate(made[r][width:] if model.causal else made[r][1:])
                 self.usage.count_answer(len(row))
                 self.usage.count_generated(len(row))
-                yield number, self._final_answer(row, stop_conditions)
+                yield number, row
                 r += settings.sampled
             r += not settings.sampled
 
@@ -473,7 +546,7 @@ class Generator:
             return
         device = self.model.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            drawn = answer_rng(self.seed, first.text, settings, first.first_repeat)
+            drawn = answer_rng(self.seed, first.text, settings, first.repeat(0))
             torch.manual_seed(int(drawn.integers(1 << 62)))
             yield
 

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.defaults import DEFAULT_MAX_GEN_TOKS, DEFAULT_MAX_LENGTH
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.launch import launched_rank
+from lm_eval.models.context_length import own_length
 from lm_eval.models.huggingface import arguments, loading
 from lm_eval.models.huggingface.arguments import unknown_argument_error
 from lm_eval.models.huggingface.attention import model_lock
@@ -32,6 +33,7 @@ from lm_eval.models.huggingface.stopping import (
     StopStrings,
     complete_generation_settings,
 )
+from lm_eval.models.thinking import check_budget, read_budget
 from lm_eval.models.tokenizer import apply_chat_template
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class HuggingFaceModel(TemplateLM):
     custom_prefix_token_id: int | None = None
     think_end_token: str | int | None = None
     enable_thinking: bool | None = None
+    thinking_budget: int | None = None
     chat_template_args: Mapping[str, Any] = MappingProxyType({})
     truncation: bool | None = False
     logits_cache = True
@@ -102,9 +105,11 @@ class HuggingFaceModel(TemplateLM):
         chat_template_args: dict[str, Any] | None = None,
         truncation_side: str = "left",
         device_map: Any = None,
+        thinking_budget: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__()
+        self.thinking_budget = read_budget(thinking_budget, think_end_token, enable_thinking)
         arguments.check_arguments(
             autogptq=autogptq,
             gptqmodel=gptqmodel,
@@ -234,20 +239,29 @@ class HuggingFaceModel(TemplateLM):
             chat_template: whether the run applies a chat template, or the name of the template.
         """
         super().check_before_loading(arguments, chat_template)
+        length = arguments.get("max_length") or own_length(arguments)
+        check_budget(arguments, length, partial(cls._tokenizer_of, arguments))
         own = (cls.apply_chat_template, cls._create_tokenizer)
         ours = (HuggingFaceModel.apply_chat_template, HuggingFaceModel._create_tokenizer)
         source = arguments.get("tokenizer") or arguments.get("pretrained")
         if not chat_template or own != ours or not isinstance(source, str):
             return
+        tokenizer = cls._tokenizer_of(arguments)
+        if tokenizer is not None:
+            loading.check_chat_template(tokenizer, chat_template)
+
+    @classmethod
+    def _tokenizer_of(cls, arguments: Mapping[str, Any]) -> Any:
+        """Returns the tokenizer that `arguments` name; None if it cannot be loaded by itself."""
+        source = arguments.get("tokenizer") or arguments.get("pretrained")
+        if not isinstance(source, str) or arguments.get("gguf_file"):
+            return None  # the tokenizer of a GGUF file is loaded together with the weights
         names = ("revision", "subfolder", "trust_remote_code")
         options = {name: arguments[name] for name in names if name in arguments}
-        if arguments.get("gguf_file"):
-            return  # its tokenizer is loaded together with the weights
         try:
-            tokenizer = loading.load_tokenizer(source, **options)
+            return loading.load_tokenizer(source, **options)
         except ModelError:
-            return  # loading the model raises an error with more details
-        loading.check_chat_template(tokenizer, chat_template)
+            return None  # loading the model raises an error with more details
 
     def _set_device_and_rank(self, device: str | None, tensor_parallel: bool) -> None:
         """Sets the device, the rank and the number of processes.

@@ -6,6 +6,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.batch_compatibility import BatchCompatibility
@@ -15,8 +16,8 @@ from lm_eval.models.huggingface.request_errors import NaNScoresError
 
 logger = logging.getLogger(__name__)
 
-Answered = tuple[int, str]
-"""The index of a request, and its answer."""
+Answered = tuple[int, Any]
+"""The index of a request, and its answer: the answer itself, or its tokens."""
 Generate = Callable[[list[Prompt]], Iterator[Answered]]
 """A function that answers a batch of prompts, in any order."""
 
@@ -163,8 +164,11 @@ def _unanswered(
 def split_prompt(prompt: Prompt, count: int) -> tuple[Prompt, Prompt]:
     """Returns one prompt for the first `count` requests of `prompt`, and one for the others."""
     head, tail = prompt.requests[:count], prompt.requests[count:]
-    first_repeat = prompt.first_repeat + count
-    return replace(prompt, requests=head), replace(prompt, requests=tail, first_repeat=first_repeat)
+    numbers = [prompt.repeat(place) for place in range(len(prompt.requests))]
+    first, others = tuple(numbers[:count]), tuple(numbers[count:])
+    return replace(prompt, requests=head, repeats=first), replace(
+        prompt, requests=tail, repeats=others
+    )
 
 
 def repeats_in_order(
@@ -180,7 +184,7 @@ def repeats_in_order(
     """
     group_of = {number: group for group in repeats for number in group}
     yielded: Counter[tuple[int, ...]] = Counter()
-    waiting: dict[int, str] = {}
+    waiting: dict[int, Any] = {}
     for finished, text in found:
         waiting[finished] = text
         group = group_of[finished]

@@ -390,9 +390,7 @@ class ContinuousBatch:
         numbers = []
         for row in rows:
             prompt = self.prompts[row.unit]
-            rng = answer_rng(
-                self.seed, prompt.text, self.settings, prompt.first_repeat + row.number
-            )
+            rng = answer_rng(self.seed, prompt.text, self.settings, prompt.repeat(row.number))
             numbers.append(rng.random(self.settings.max_gen_toks))
         return np.array(numbers, dtype=np.float32)
 
@@ -473,8 +471,8 @@ class ContinuousBatch:
         row.ended = True
         self.pool.release(row.pages)
         prompt = self.prompts[row.unit]
-        first_repeat = prompt.first_repeat + (row.number if self.settings.sampled else 0)
-        self._again.append(Prompt(prompt.text, prompt.tokens, row.requests, first_repeat))
+        numbers = (prompt.repeat(row.number),) if self.settings.sampled else prompt.repeats
+        self._again.append(Prompt(prompt.text, prompt.tokens, row.requests, numbers))
 
     def _read(self, launched: Launched) -> Iterator[tuple[int, str, list[int]]]:
         """Yields the answers that are ended by some launched tokens."""

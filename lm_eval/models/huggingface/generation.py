@@ -38,8 +38,12 @@ class Prompt:
     requests: tuple[int, ...]
     """The indices of the requests with this context: the repeats of a request, and equal
     requests."""
-    first_repeat: int = 0
-    """The repeat number of the first request. Each repeat has its own random numbers."""
+    repeats: tuple[int, ...] = ()
+    """The repeat number of each request, which its random numbers depend on; empty for 0, 1, 2 …"""
+
+    def repeat(self, place: int) -> int:
+        """Returns the repeat number of the request at an index of `requests`."""
+        return self.repeats[place] if self.repeats else place
 
     def num_answers(self, settings: Generation) -> int:
         """Returns how many answers are generated: one per request if sampled, otherwise one."""
@@ -138,7 +142,7 @@ def _random_draws(
     if not settings.sampled:
         return None
     numbers = [
-        answer_rng(seed, prompts[p].text, settings, prompts[p].first_repeat + r).random(
+        answer_rng(seed, prompts[p].text, settings, prompts[p].repeat(r)).random(
             settings.max_gen_toks
         )
         for p, r in owners

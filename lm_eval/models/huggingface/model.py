@@ -75,6 +75,7 @@ from lm_eval.models.huggingface.replaced_methods import (
 )
 from lm_eval.models.huggingface.request_errors import NaNScoresError
 from lm_eval.models.huggingface.scoring import NumberedScore, PlainScorer, Scorer, TreeScorer
+from lm_eval.models.huggingface.thought_budget import ThoughtBudget
 from lm_eval.models.partial_answers import special_tokens
 
 logger = logging.getLogger(__name__)
@@ -143,6 +144,7 @@ class HFLM(LoopSupport):
         """
         names = "backend max_length max_gen_toks truncation_side add_bos_token softmax_dtype "
         names += "custom_prefix_token_id mixed_precision_dtype think_end_token rolling_stride seed"
+        names += " thinking_budget" * (self.thinking_budget is not None)
         return {name: str(getattr(self, name, None)) for name in names.split()}
 
     def get_model_info(self) -> dict[str, Any]:
@@ -490,12 +492,22 @@ class HFLM(LoopSupport):
         """
         answers = [""] * len(requests)
         quiet = disable_tqdm or self.rank != 0
-        tokens = partial(getattr, self.run_context.usage, "tokens_generated")
-        bar_of = progress(len(requests), "Generating answers", disable=quiet, tokens=tokens)
+        usage = self.run_context.usage
+        bar_of = progress(
+            len(requests),
+            "Generating answers",
+            disable=quiet,
+            tokens=lambda: usage.tokens_generated,
+        )
         with self._evaluation_call(requests), bar_of as bar:
-            for i, text in self._generator().answer(requests):
+            hook = self.cache_hook
+            by_position = getattr(hook, "takes_positions", False)
+            for i, text in self._generator().answer(requests, in_order=not by_position):
                 answers[i] = text
-                self.cache_hook.add_partial("generate_until", requests[i].args, text)
+                if by_position:
+                    hook.add_at("generate_until", [i], [text])
+                else:
+                    hook.add_partial("generate_until", requests[i].args, text)
                 bar.update(1)
         return answers
 
@@ -512,6 +524,7 @@ class HFLM(LoopSupport):
             end_token=self.eot_token_id,
             special_tokens=special_tokens(self.tokenizer),
             think_end_token=self.think_end_token,
+            thought_budget=self._thought_budget(),
             defaults=getattr(self.model, "generation_config", None),
             device=self._torch_device,
         )
@@ -529,6 +542,16 @@ class HFLM(LoopSupport):
             seed=self._sampling_seed(),
             usage=self.run_context.usage,
         )
+
+    def _thought_budget(self) -> ThoughtBudget | None:
+        """Returns after how many tokens thoughts are cut; None if they are not."""
+        mark = self.think_end_token
+        if self.thinking_budget is None or mark is None:
+            return None
+        tokens = (
+            [mark] if isinstance(mark, int) else self.tok_encode(mark, add_special_tokens=False)
+        )
+        return ThoughtBudget(self.thinking_budget, tuple(tokens))
 
     def _encode_contexts(self, texts: Iterable[str]) -> dict[str, list[int]]:
         """Returns the tokens of each distinct context, by its text.

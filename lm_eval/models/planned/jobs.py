@@ -38,6 +38,8 @@ class Sampling:
         temperature: 0 for greedy decoding.
         seed: for sampled answers; None to send none.
         samples: how many answers are wanted.
+        after_thought: whether the prompt contains the whole thought of the model, so that all stop
+            strings apply.
         others: further settings, which are passed on under the names that the task gives them.
     """
 
@@ -46,6 +48,7 @@ class Sampling:
     temperature: float = 0.0
     seed: int | None = None
     samples: int = 1
+    after_thought: bool = False
     others: Mapping[str, Any] = field(default_factory=dict)
 
 

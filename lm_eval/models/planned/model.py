@@ -15,11 +15,11 @@ from lm_eval.engine.progress import Progress, progress
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import (
     TextScores,
-    count_stored_repeats,
     cut_at_stop,
     keep_end,
     max_context_tokens,
     read_generation,
+    repeat_numbers,
     rolling_windows,
     sampling_seed,
     task_of,
@@ -29,6 +29,8 @@ from lm_eval.models.planned.ahead import computed_ahead
 from lm_eval.models.planned.jobs import GenerationJob, Prompt, Sampling, Window, groups
 from lm_eval.models.planned.repeats import RepeatOrder, seed_of_prompt
 from lm_eval.models.planned.tokenizers import TokenCoder
+from lm_eval.models.planned.two_steps import TwoSteps
+from lm_eval.models.thinking import split_thought
 from lm_eval.models.tokenizer import apply_chat_template
 
 logger = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ Finished = Callable[[Sequence[tuple[int, Any]]], None]
 FinishedJobs = Callable[[Sequence[tuple[GenerationJob, "list[Any] | Failure"]]], None]
 """A callback that gets jobs with one answer per sample; or a `Failure` for all of them."""
 
+#: The maximum length of answers that are asked for together, as samples of one request.
+MAX_TOKENS_TOGETHER = 512
 #: How many prompts are tokenized at once.
 TOKENIZED_AT_ONCE = 256
 
@@ -67,12 +71,14 @@ class PlannedLM(TemplateLM):
             beginning-of-text token, or else the end-of-text token.
         seed: the seed for sampled answers; None for that of the run.
         think_end_token: the string that ends the model's thinking text; None if there is none.
+        thinking_budget: after how many tokens a thought is cut; None for no limit.
     """
 
     add_bos_token: bool | None = None
     custom_prefix_token_id: int | None = None
     seed: int | None = None
     think_end_token: str | None = None
+    thinking_budget: int | None = None
     _max_gen_toks: int = 256
     _eos_string: str | None = None
 
@@ -381,6 +387,10 @@ class PlannedLM(TemplateLM):
                         else self._finished_answer(found[place], job.sampling)
                     )
                 found_now += job.requests
+            if getattr(self.cache_hook, "takes_positions", False):
+                found = [answers[n] for n in found_now]
+                self.cache_hook.add_at("generate_until", found_now, found)
+                return
             done = order.add(found_now)
             self._report(
                 "generate_until", [requests[n].args for n in done], [answers[n] for n in done]
@@ -454,13 +464,23 @@ class PlannedLM(TemplateLM):
             yield from (GenerationJob((number,), prompt, sampling) for number in numbers)
             return
         own = seed_of_prompt(sampling.seed, prompt.text)
-        first = own + count_stored_repeats([request] * len(numbers))
-        if self.gives_samples and len(numbers) > 1:
-            several = replace(sampling, seed=first, samples=len(numbers))
+        repeats = repeat_numbers([request] * len(numbers))
+        is_row = repeats == tuple(range(repeats[0], repeats[0] + len(repeats)))
+        if self._asks_together(sampling) and len(numbers) > 1 and is_row:
+            several = replace(sampling, seed=own + repeats[0], samples=len(numbers))
             yield GenerationJob(tuple(numbers), prompt, several)
             return
-        for seed, number in enumerate(numbers, first):
-            yield GenerationJob((number,), prompt, replace(sampling, seed=seed))
+        for repeat, number in zip(repeats, numbers, strict=True):
+            yield GenerationJob((number,), prompt, replace(sampling, seed=own + repeat))
+
+    def _asks_together(self, sampling: Sampling) -> bool:
+        """Returns whether sampled answers to a prompt are asked for in one request.
+
+        Those that may be long are not: they would all be lost if the run were interrupted before
+        the longest of them is finished. Nor are those whose thoughts are cut one by one.
+        """
+        long = sampling.max_tokens > MAX_TOKENS_TOGETHER
+        return self.gives_samples and not long and self.thinking_budget is None
 
     def _prompts(self, requests: Sequence[Instance]) -> list[Prompt]:
         """Returns the prompt of each request, cut to what fits."""
@@ -513,19 +533,37 @@ class PlannedLM(TemplateLM):
         The answer is cut at all of them afterwards (`_finished_answer`).
         """
         stops = [stop for stop in dict.fromkeys(sampling.until) if stop]
-        return [s for s in stops if s == self.eos_string] if self.think_end_token else stops
+        if sampling.after_thought or not self.think_end_token:
+            return stops
+        return [stop for stop in stops if stop == self.eos_string]
 
     def _finished_answer(self, answer: Completion, sampling: Sampling) -> Completion:
-        """Returns an answer that ends before the first stop string.
+        """Returns an answer without the thought before it, which ends before the first stop string.
 
-        Stop strings that occur while the model is thinking do not count.
+        The thought becomes its `reasoning`. Stop strings that occur in it do not count.
         """
         mark = self.think_end_token
-        thought, found, rest = str(answer).rpartition(mark) if mark else ("", "", str(answer))
-        text = thought + found + cut_at_stop(rest, sampling.until)
-        if len(text) == len(answer):
+        thought, rest = split_thought(str(answer), mark)
+        text = cut_at_stop(rest, sampling.until)
+        if text == str(answer):
             return answer
-        return Completion(text, answer.reasoning, "stop")
+        reason = answer.finish_reason if text == rest else "stop"
+        if not thought:
+            return answer.changed(text, finish_reason=reason)
+        count = answer.reasoning_tokens
+        if count is None and self.token_coder is not None:
+            count = len(self.token_coder.encode([f"{thought}{mark}"], False)[0])
+        reasoning = "\n".join(part for part in (answer.reasoning, thought) if part)
+        return Completion(text, reasoning, reason, answer.tokens, count)
+
+    @property
+    def two_steps(self) -> TwoSteps | None:
+        """How thoughts are cut; None if they are not, or if the server does it."""
+        if self.thinking_budget is None or self.think_end_token is None:
+            return None
+        coder = self.token_coder if self.takes_tokens else None
+        encode = None if coder is None else lambda text: coder.encode([text], False)[0]
+        return TwoSteps(self.thinking_budget, self.think_end_token, encode)
 
     def _warn_of_empty(self, requests: Sequence[Instance], answers: Sequence[Any]) -> None:
         """Logs a warning if answers are empty: they are scored, but often mean a mistake."""
@@ -561,6 +599,7 @@ class PlannedLM(TemplateLM):
             "custom_prefix_token_id": self.custom_prefix_token_id,
             "seed": self.seed,
             "think_end_token": self.think_end_token,
+            **({} if self.thinking_budget is None else {"thinking_budget": self.thinking_budget}),
             "max_gen_toks": self.max_gen_toks,
             "eos_string": self._eos_string,
         }

@@ -11,9 +11,10 @@ from lm_eval.api.instance import Instance
 class RepeatOrder:
     """Holds answers back until those of earlier repeats of the same request are there.
 
-    Answers are stored in the order in which they are reported. A run that continues after a crash
-    takes the repeats without a stored answer for the last ones, and must not use the seed of a
-    stored answer again (`count_stored_repeats`).
+    Used if answers cannot be reported with their positions (`CacheHook.add_at`): they are then
+    stored in the order in which they are reported. A run that continues after a crash takes the
+    repeats without a stored answer for the last ones, and must not use the seed of a stored answer
+    again (`repeat_numbers`).
     """
 
     def __init__(self, requests: Sequence[Instance]) -> None:

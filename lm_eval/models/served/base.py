@@ -34,6 +34,7 @@ from lm_eval.models.served.server_facts import ServerFacts
 from lm_eval.models.served.tokenizer_choice import TokenizerFinder
 from lm_eval.models.served.tokenizers import load_tiktoken
 from lm_eval.models.served.transport import HttpSettings, HttpTransport, Transport
+from lm_eval.models.thinking import budget_settings, check_budget, read_budget
 from lm_eval.redaction import credentials
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class ServedBase(PlannedLM):
         probe: whether the server is probed. False assumes what the published harness assumes.
         deadline: seconds after which a request is given up, all retries included; also how long a
             server that cannot be reached is waited for.
+        thinking_budget: after how many tokens a thought is cut (docs/reasoning.md).
     """
 
     #: The API: "completions", "chat", "sglang", "gguf", or the name of a dialect.
@@ -134,6 +136,7 @@ class ServedBase(PlannedLM):
         price_out: float | None = None,
         probe: bool = True,
         deadline: float = 600,
+        thinking_budget: int | None = None,
     ) -> None:
         super().__init__()
         given = {
@@ -164,6 +167,9 @@ class ServedBase(PlannedLM):
         self.verify_certificate, self.ca_cert_path = verify_certificate, ca_cert_path
         self.max_images = numbers["max_images"]
         self.think_end_token = think_end_token
+        # A server with a chat API knows itself where thoughts end.
+        mark = think_end_token or ("chat" if self.dialect_is_chat else None)
+        self.thinking_budget = read_budget(thinking_budget, mark)
         self.auth_token = auth_token
         self._max_gen_toks = numbers["max_gen_toks"]
         size = numbers["batch_size"]
@@ -334,13 +340,32 @@ class ServedBase(PlannedLM):
     def cannot_measure(self, request_type: str) -> str | None:
         """Returns why requests of a type cannot be answered; None if they can."""
         if request_type == "generate_until":
-            return None
+            return None if self.thinking_budget is None else self._cannot_cut(self.thinking_budget)
         if self.kind in CHAT_KINDS:
             return NO_CHAT_SCORES  # known without a request
         reason = self.certificate.no_scores
         if request_type == "loglikelihood_rolling":
             reason = reason or self.certificate.no_first_token
         return reason or None
+
+    def _cannot_cut(self, budget: int) -> str | None:
+        """Returns why thoughts of `budget` tokens cannot be cut; None if they can.
+
+        Chats are cut by the server. Other prompts are continued after the cut by us.
+        """
+        length = self._max_length or self.certificate.context_length
+        if length is not None and budget >= length - 1:
+            return (
+                f"thinking_budget={budget} leaves no room for a prompt and an answer in the "
+                f"context of {length} tokens"
+            )
+        if self.dialect_is_chat and not budget_settings(self.certificate.server, budget):
+            return (
+                f"thinking_budget needs a chat API that can cut thoughts (vLLM, SGLang), and this "
+                f"server is {self.certificate.server}; use its completions API, with "
+                "--apply_chat_template and a tokenizer"
+            )
+        return None
 
     @classmethod
     def never_measures(cls, request_type: str) -> str | None:
@@ -361,6 +386,9 @@ class ServedBase(PlannedLM):
         # None stands for the default of an argument.
         check_numbers({name: value for name, value in arguments.items() if value is not None})
         Endpoint.parse(arguments.get("base_url") or cls.default_base_url, cls.__name__)
+        is_chat = cls.kind in ("chat", "anthropic-messages")
+        mark = arguments.get("think_end_token") or ("chat" if is_chat else None)
+        check_budget({**arguments, "think_end_token": mark}, arguments.get("max_length"))
 
     # -- tokenizer --------------------------------------------------------------------------------
 

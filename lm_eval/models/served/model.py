@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lm_eval.api.instance import Failure, Instance
+from lm_eval.api.instance import Completion, Failure, Instance
 from lm_eval.api.model import move_spaces
 from lm_eval.engine.progress import Progress
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import read_generation, task_of
-from lm_eval.models.planned.jobs import GenerationJob, Prompt, Window
+from lm_eval.models.planned.jobs import GenerationJob, Prompt, Sampling, Window
 from lm_eval.models.planned.model import Finished, FinishedJobs
 from lm_eval.models.planned.score_plan import ScorePlan
 from lm_eval.models.planned.tokenizers import TokenCoder
+from lm_eval.models.planned.two_steps import TwoSteps
 from lm_eval.models.served.base import ServedBase
-from lm_eval.models.served.exchange import Exchange
+from lm_eval.models.served.exchange import Exchange, FollowUp
 from lm_eval.models.served.messages import JsonChatStr, read_messages
 from lm_eval.models.served.text_prompts import end_of_text, says_too_long, too_long_remedy
 from lm_eval.models.served.transport import is_local
+from lm_eval.models.thinking import budget_settings
 
 logger = logging.getLogger(__name__)
 
@@ -122,21 +124,35 @@ class ServedLM(ServedBase):
     def _generate_answers(
         self, jobs: Iterable[GenerationJob], finished: FinishedJobs, bar: Progress
     ) -> None:
-        dialect, url = self.dialect, self._url(self.dialect.path)
+        dialect, url, steps = self.dialect, self._url(self.dialect.path), self.two_steps
         refused: list[list[GenerationJob]] = []
 
-        def exchange(batch: list[GenerationJob]) -> Exchange:
+        def request(batch: Sequence[GenerationJob]) -> FollowUp:
             given = batch[0].sampling
             sampling = replace(given, until=self._stops_to_send(given))
-            return Exchange(
-                url,
+            return FollowUp(
                 lambda: dialect.generate_payload([job.prompt for job in batch], sampling),
-                lambda reply: dialect.read_generated(
-                    self._counted(reply), len(batch), sampling.samples
-                ),
-                tag=batch,
-                adapt=dialect.adapt,
+                lambda reply: self._read_answers(reply, len(batch), sampling.samples),
             )
+
+        def in_two_steps(job: GenerationJob, steps: TwoSteps) -> FollowUp:
+            first = request([steps.first(job)])
+
+            def read(reply: Any) -> Any:
+                found = first.read(reply)[0][0]
+                following = steps.second(job, found)
+                if following is None:
+                    return [[found]]
+                second = request([following])
+                return FollowUp(
+                    second.payload, lambda reply: [[steps.join(found, second.read(reply)[0][0])]]
+                )
+
+            return FollowUp(first.payload, read)
+
+        def exchange(batch: list[GenerationJob]) -> Exchange:
+            made = request(batch) if steps is None else in_two_steps(batch[0], steps)
+            return Exchange(url, made.payload, made.read, tag=batch, adapt=dialect.adapt)
 
         def take(results: Sequence[tuple[Exchange, Any]]) -> None:
             done: list[tuple[GenerationJob, Any]] = []
@@ -184,7 +200,8 @@ class ServedLM(ServedBase):
 
     def _batched(self, jobs: Iterable[GenerationJob]) -> Iterator[list[GenerationJob]]:
         """Yields lists of jobs with equal settings, each at most as long as a request may be."""
-        size = self._batch_size if self.dialect.accepts_lists else 1
+        several = self.dialect.accepts_lists and self.two_steps is None
+        size = self._batch_size if several else 1
         alike: dict[str, list[GenerationJob]] = {}
         for job in jobs:
             batch = alike.setdefault(key := repr(job.sampling) if size > 1 else "", [])
@@ -275,6 +292,31 @@ class ServedLM(ServedBase):
                 for batch in stream.drain():
                     take(batch)
                 raise
+
+    @property
+    def two_steps(self) -> TwoSteps | None:
+        return None if self.dialect_is_chat else super().two_steps
+
+    def _read_sampling(self, settings: Mapping[str, Any]) -> Sampling:
+        sampling = super()._read_sampling(settings)
+        if self.thinking_budget is None or not self.dialect_is_chat:
+            return sampling
+        cut = budget_settings(self.certificate.server, self.thinking_budget)
+        return replace(sampling, others={**cut, **sampling.others})
+
+    def _read_answers(self, reply: Any, prompts: int, samples: int) -> list[list[Any]]:
+        """Returns for each prompt of a request the list of its answers.
+
+        If the reply contains a single answer, it carries the number of its tokens.
+        """
+        found = self.dialect.read_generated(self._counted(reply), prompts, samples)
+        if prompts * samples > 1 or not isinstance(found[0][0], Completion):
+            return found
+        counted, answer = self.dialect.usage(reply), found[0][0]
+        if not counted.answer:
+            return found
+        thought = counted.reasoning if answer.reasoning_tokens is None else answer.reasoning_tokens
+        return [[answer.changed(answer, tokens=counted.answer, reasoning_tokens=thought or None)]]
 
     def _counted(self, reply: Any) -> Any:
         """Adds the tokens that a reply reports to `run_context.usage`, and returns the reply."""

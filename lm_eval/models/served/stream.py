@@ -20,7 +20,7 @@ from typing import Any
 
 from lm_eval.api.instance import Failure
 from lm_eval.errors import EvalError, ModelError
-from lm_eval.models.served.exchange import UNUSABLE, Exchange, RefusedError, Result
+from lm_eval.models.served.exchange import UNUSABLE, Exchange, FollowUp, RefusedError, Result
 from lm_eval.models.served.limit import ConcurrencyLimit
 from lm_eval.models.served.outage import CHECK_SECONDS, OutageLog, Waiting
 from lm_eval.models.served.retry import Abort, GiveUp, Retry, RetryPolicy, Verdict, judge
@@ -300,6 +300,10 @@ class Stream:
             return
         self._outage.answered(exchange.url, sent, now)
         self._limit.replied(now)
+        if isinstance(result, FollowUp):
+            exchange.follow(result)
+            self._wait(exchange, 0.0)
+            return
         self._finish(exchange, result)
 
     def _failed(self, exchange: Exchange, verdict: Verdict, sent: float) -> None:

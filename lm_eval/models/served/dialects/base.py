@@ -22,11 +22,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TokenCount:
-    """The tokens that a reply reports: of the prompt, of these from a cache, and of the answer."""
+    """The tokens that a reply reports: of the prompt, of these from a cache, and of the answer.
+
+    `reasoning` is how many tokens of the answer are reasoning; None if the reply does not tell.
+    """
 
     prompt: int = 0
     cached: int = 0
     answer: int = 0
+    reasoning: int | None = None
 
 
 class Dialect(abc.ABC):
@@ -156,6 +160,7 @@ class Dialect(abc.ABC):
             _number(counted.get("prompt_tokens", counted.get("input_tokens"))),
             _number(details.get("cached_tokens", counted.get("cache_read_input_tokens"))),
             _number(counted.get("completion_tokens", counted.get("output_tokens"))),
+            (counted.get("completion_tokens_details") or {}).get("reasoning_tokens"),
         )
 
     def adapt(self, reply: Reply) -> bool:
