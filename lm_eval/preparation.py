@@ -176,7 +176,8 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
 
     Rejects a `cluster` column that no task has, and tasks that run code which the model writes,
     unless the user has confirmed that and the isolation suffices (`IsolationError`). Raises
-    `DataError` if a filter reads a file that does not fit its task.
+    `DataError` if a filter reads a file that does not fit its task. Scoring functions must accept
+    the arguments that they will get, and the packages that they import must be installed.
     """
     if run.cluster and not any(task.has_column(run.cluster) for task in tasks.values()):
         raise ConfigError(
@@ -189,6 +190,35 @@ def check_run(run: RunConfig, tasks: Mapping[str, Task]) -> None:
         task.check_filters()
         if not run.predict_only:
             check_packages(name, task)
+            _check_signatures(name, task)
+
+
+def _check_signatures(name: str, task: Task) -> None:
+    """Raises `ConfigError` if a scoring function of a task cannot be called as it will be.
+
+    Only the parameters are looked at. The functions are not tried with made-up values: they may be
+    right about real ones and fail on a few equal values, or have effects. If one fails after the
+    model was asked, the answers are kept.
+    """
+    called: list[tuple[str, Any, tuple[str, ...]]] = [
+        (f"the aggregation of {metric!r}", function, ("values",))
+        for metric, function in task.aggregation().items()
+    ]
+    called.append(("process_results", task.get_config("process_results"), ("doc", "results")))
+    for what, function, arguments in called:
+        if not callable(function):
+            continue
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # some functions that are written in C have none
+            continue
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise ConfigError(
+                f"task {name!r}: {what} is called as function({', '.join(arguments)}), which its "
+                f"parameters {signature} do not allow: {error}. Nothing has been run."
+            ) from error
 
 
 def check_groups(groups: Mapping[str, Group], tasks: Mapping[str, Task]) -> None:

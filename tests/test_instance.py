@@ -59,6 +59,13 @@ def test_a_result_of_none_is_kept_when_a_second_pipeline_follows() -> None:
     assert one.filtered_resps == {"first": None, "second": 1}
 
 
+def test_a_pipeline_may_have_any_name() -> None:
+    one = request()
+    one.set_filtered(None, "text")  # type: ignore[arg-type]  # `name: null` in a task file
+    assert one.filtered(None) == "text"  # type: ignore[arg-type]
+    assert one.filtered_resps == {None: "text"}
+
+
 def test_copies_replacements_and_pickles_are_equal() -> None:
     one = request(tokens=4, extraction_failed=("none",), digest=b"d")
     one.add_answer(Failure("overloaded"))

@@ -308,6 +308,38 @@ def test_a_groups_aggregation_that_fails_is_found_before_the_model_is_asked(
         evaluate(colours, ASKS_NOTHING, "all_colours")
 
 
+@pytest.mark.parametrize(
+    ("parameters", "fits"),
+    [
+        *(("()", False), ("(values, sizes)", False), ("(*, values)", False)),
+        *(("(values, *rest)", True), ("(*values)", True), ("(values, weight=1)", True)),
+    ],
+)
+def test_an_aggregation_with_other_parameters_is_found_before_the_model_is_asked(
+    colours: Folder, parameters: str, fits: bool
+) -> None:
+    colours.write("code.py", f"def act{parameters}:\n    return 0.5\n")
+    text = (colours.path / "colours.yaml").read_text()
+    entry = "- metric: acc\n    aggregation: !function code.act\n    higher_is_better: true\n"
+    colours.write("colours.yaml", text.replace("- metric: acc\n", entry))
+    if fits:
+        found = evaluate(colours, "dummy")
+        assert found["results"]["colours"]["acc,none"] == 0.5
+        return
+    with pytest.raises(ConfigError, match=r"aggregation of 'acc' is called as function\(values\)"):
+        evaluate(colours, ASKS_NOTHING)
+
+
+def test_a_process_results_with_other_parameters_is_found_before_the_model_is_asked(
+    colours: Folder,
+) -> None:
+    colours.write("code.py", "def act(doc):\n    return {'acc': 1.0}\n")
+    text = (colours.path / "colours.yaml").read_text()
+    colours.write("colours.yaml", f"{text}process_results: !function code.act\n")
+    with pytest.raises(ConfigError, match=r"process_results is called as function\(doc, results\)"):
+        evaluate(colours, ASKS_NOTHING)
+
+
 # -- nothing is lost after the model was asked --------------------------------------------------
 
 

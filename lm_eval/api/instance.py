@@ -93,8 +93,8 @@ class Completion(str):
         return self.finish_reason == "length"
 
 
-class _NoAnswer:
-    """The class itself marks that a request has no answer yet."""
+class _Nothing:
+    """The class itself marks that a request has no answer yet, or no single filter pipeline."""
 
 
 def _not_set() -> None:
@@ -117,12 +117,12 @@ class _Compact:
         *("_answer", "_resps", "_pipeline", "_filtered"),
     )
     _answer: Any
-    """The only answer; `_NoAnswer` if there is none. Without meaning if `_resps` is a list."""
+    """The only answer; `_Nothing` if there is none. Without meaning if `_resps` is a list."""
     _resps: list[Any] | None
-    _pipeline: str | None
-    """The name of the only filter pipeline that was applied; None if there is a dictionary."""
+    _pipeline: Any
+    """The name of the only filter pipeline that was applied; `_Nothing` if there is none."""
     _filtered: Any
-    """The result of this pipeline; if `_pipeline` is None, the dictionary, or None if empty."""
+    """The result of this pipeline; if there is none, the dictionary, or None if it is empty."""
 
     # Set on the few requests that have them.
     open_repeats: tuple[int, ...] | None = None
@@ -132,7 +132,7 @@ class _Compact:
     @property
     def resps(self) -> list[Any]:
         if self._resps is None:
-            self._resps = [] if self._answer is _NoAnswer else [self._answer]
+            self._resps = [] if self._answer is _Nothing else [self._answer]
         return self._resps
 
     @resps.setter
@@ -141,8 +141,8 @@ class _Compact:
 
     @property
     def filtered_resps(self) -> dict[str, Any]:
-        if self._pipeline is not None:
-            self._pipeline, self._filtered = None, {self._pipeline: self._filtered}
+        if self._pipeline is not _Nothing:
+            self._pipeline, self._filtered = _Nothing, {self._pipeline: self._filtered}
         elif self._filtered is None:
             self._filtered = {}
         results: dict[str, Any] = self._filtered
@@ -150,18 +150,18 @@ class _Compact:
 
     @filtered_resps.setter
     def filtered_resps(self, results: dict[str, Any]) -> None:
-        self._pipeline, self._filtered = None, results
+        self._pipeline, self._filtered = _Nothing, results
 
     @property
     def answers(self) -> Sequence[Any]:
         """The answers, as `resps`, in a sequence that must not be changed."""
         if self._resps is not None:
             return self._resps
-        return () if self._answer is _NoAnswer else (self._answer,)
+        return () if self._answer is _Nothing else (self._answer,)
 
     def add_answer(self, answer: Any) -> None:
         """Appends an answer to `resps`."""
-        if self._resps is None and self._answer is _NoAnswer:
+        if self._resps is None and self._answer is _Nothing:
             self._answer = answer
         else:
             self.resps.append(answer)
@@ -169,7 +169,7 @@ class _Compact:
     def set_answers(self, answers: list[Any]) -> None:
         """Sets `resps`, one answer per repeat."""
         single = len(answers) == 1
-        self._answer, self._resps = (answers[0], None) if single else (_NoAnswer, answers)
+        self._answer, self._resps = (answers[0], None) if single else (_Nothing, answers)
 
     def filtered(self, pipeline: str) -> Any:
         """Returns `filtered_resps[pipeline]`; raises `KeyError` if it was not applied."""
@@ -177,7 +177,7 @@ class _Compact:
 
     def set_filtered(self, pipeline: str, result: Any) -> None:
         """Sets `filtered_resps[pipeline]`."""
-        if self._pipeline == pipeline or (self._pipeline is None and not self._filtered):
+        if self._pipeline == pipeline or (self._pipeline is _Nothing and not self._filtered):
             self._pipeline, self._filtered = pipeline, result
         else:
             self.filtered_resps[pipeline] = result
@@ -263,8 +263,8 @@ class Instance(_Compact):
         self.task_name, self.doc_id, self.repeats = metadata
         self.doc_number = self.doc_id if doc_number is None else doc_number
         self.digest = digest
-        self._answer, self._resps = _NoAnswer, resps
-        self._pipeline, self._filtered = None, filtered_resps
+        self._answer, self._resps = _Nothing, resps
+        self._pipeline, self._filtered = _Nothing, filtered_resps
         # Few requests have these; the others use the defaults of the class.
         if extraction_failed:
             self.extraction_failed = extraction_failed
@@ -279,8 +279,8 @@ class Instance(_Compact):
 
     def forget_answers(self) -> None:
         """Removes the answers and all that was derived from them, to score others."""
-        self._answer, self._resps = _NoAnswer, None
-        self._pipeline, self._filtered = None, None
+        self._answer, self._resps = _Nothing, None
+        self._pipeline, self._filtered = _Nothing, None
         self.set_extraction_failed(())
         if self.filtered_repeats:
             self.filtered_repeats = self.repeats_not_found = MappingProxyType({})
