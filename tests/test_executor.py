@@ -21,6 +21,7 @@ from lm_eval.engine.executor import Executor, Outcome, Report
 from lm_eval.engine.in_process import InProcess
 from lm_eval.engine.store import AnswerStore
 from lm_eval.errors import ModelError
+from lm_eval.models.conventions import repeat_numbers
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.tasks import TaskManager
 from tests.conftest import Folder
@@ -277,6 +278,34 @@ def test_a_failed_repeat_does_not_keep_another_ones_answer(tmp_path: Path) -> No
         answer(executor, [again], store)
     assert executor.prompts == ["a"]
     assert again.resps == ["B", "a0"]
+
+
+def test_finished_repeats_are_kept_in_any_order_and_the_others_asked_by_number(
+    tmp_path: Path,
+) -> None:
+    """A later repeat does not wait for an earlier one, and keeps its number after a crash."""
+    asked: list[tuple[int, ...]] = []
+
+    class OutOfOrder(ScriptedLM):
+        def generate_until(self, requests: list[Instance]) -> Any:
+            numbers = repeat_numbers(requests)
+            asked.append(numbers)
+            answers = [f"repeat {number}" for number in numbers]
+            for position in (3, 1) if len(requests) == 4 else ():
+                self.cache_hook.add_at("generate_until", [position], [answers[position]])
+            if len(requests) == 4:
+                raise ConnectionError("killed")
+            return answers
+
+    first, again = instance("a", 4), instance("a", 4)
+    with AnswerStore(tmp_path / "s", "m") as store:
+        with pytest.raises(ModelError, match="killed"):
+            answer(InProcess(OutOfOrder()), [first], store)
+        assert len(store) == 2
+    with AnswerStore(tmp_path / "s", "m") as store:
+        assert answer(InProcess(OutOfOrder()), [again], store).sent == 2
+    assert asked == [(0, 1, 2, 3), (0, 2)]
+    assert again.resps == [f"repeat {number}" for number in range(4)]
 
 
 def test_requests_of_one_text_with_other_settings_are_told_apart(tmp_path: Path) -> None:

@@ -207,6 +207,19 @@ def test_a_bar_tells_how_many_tokens_the_demo_model_generates_in_a_second(tmp_pa
     assert re.search(r", [1-9][\d,]* tokens/s\]$", left)
 
 
+def test_the_time_left_follows_from_the_lengths_seen_so_far() -> None:
+    from lm_eval.engine.display import TokenRate, seconds_left
+
+    # 2 of 10 answers are finished after 600 tokens: 8 more of 300 tokens, at 100 per second.
+    assert seconds_left(done=2, total=10, generated=600, rate=100.0) == 24.0
+    assert seconds_left(done=10, total=10, generated=3000, rate=100.0) == 0.0
+    assert seconds_left(done=2, total=10, generated=600, rate=0.0) == float("inf")
+    rate = TokenRate()
+    assert rate.add(10.0, 1000) == 100.0
+    assert rate.add(30.0, 3000) == 100.0
+    assert rate.add(70.0, 3400) == 10.0  # since second 30: the last 30 seconds, and a bit more
+
+
 def test_unfinished_answers_count_as_generated_tokens() -> None:
     from lm_eval.api.instance import Instance
     from lm_eval.models.demo.model import DemoLM

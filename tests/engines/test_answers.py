@@ -318,6 +318,32 @@ def test_stop_strings_do_not_end_thoughts(engine: str, create: Create) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_thoughts_are_cut_after_their_budget(engine: str, create: Create) -> None:
+    """The embedded model never writes the mark, so the thought is what it writes first."""
+    settings = {"until": [], "max_gen_toks": 24}
+    asked = [(question, settings) for question in QUESTIONS[:3]]
+    (free, *_) = create(engine).generate_until(
+        requests("generate_until", [(QUESTIONS[0], {"until": [], "max_gen_toks": 6})])
+    )
+    lm = create(engine, think_end_token="|", thinking_budget=6)
+    found = lm.generate_until(requests("generate_until", asked))
+    assert len(found) == 3
+    for one in found:
+        assert one.reasoning_tokens == 6
+        assert one.tokens <= 23  # the mark is one more
+        assert "|" not in one
+    assert found[0].reasoning == free.strip()
+    again = create(engine, think_end_token="|").generate_until(
+        requests("generate_until", [(f"{QUESTIONS[0]}{free}|", {"until": [], "max_gen_toks": 17})])
+    )
+    assert found[0] == again[0].lstrip()
+    with pytest.raises(ConfigError, match="leaves no room for an answer"):
+        lm.generate_until(
+            requests("generate_until", [(QUESTIONS[0], {"until": [], "max_gen_toks": 7})])
+        )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_unknown_generation_setting_is_refused_with_the_nearest_name(
     engine: str, create: Create
 ) -> None:

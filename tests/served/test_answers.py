@@ -52,8 +52,8 @@ class Reports:
         self.answers += answers
 
 
-def text(answer: str) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "text": answer}]}
+def text(answer: str, **fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "text": answer}], **fields}
 
 
 def generation(repeats: int = 1, **settings: Any) -> Instance:
@@ -92,6 +92,53 @@ def test_an_answer_waits_only_for_earlier_repeats_of_its_own_request() -> None:
     assert order.add([1, 3]) == [3]
     assert order.add([2]) == []
     assert order.add([4, 0]) == [0, 1, 2, 4]
+
+
+def test_long_sampled_answers_are_asked_for_one_by_one() -> None:
+    """Else the finished ones would be lost with the one that is still being written."""
+    asked: list[Any] = []
+
+    def answer(body: Any, attempt: int) -> Any:
+        asked.append((body.get("n", 1), body["seed"]))
+        return {"choices": [{"index": i, "text": "x"} for i in range(body.get("n", 1))]}
+
+    first = seed_of_prompt(7, "1 + 1 =")
+    for length, expected in ((512, [(3, first)]), (513, [(1, first + n) for n in range(3)])):
+        asked.clear()
+        lm = Stubbed(StubTransport(answer), seed=7)
+        lm.dialect.accepts_samples = True
+        request = generation(3, do_sample=True, temperature=1.0, max_gen_toks=length)
+        assert lm.generate_until([request] * 3, disable_tqdm=True) == ["x"] * 3
+        assert sorted(asked) == expected
+
+
+# -- thoughts -----------------------------------------------------------------------------------
+
+
+def test_a_thought_is_cut_after_its_budget_and_the_answer_is_continued() -> None:
+    asked: list[Any] = []
+
+    def answer(body: Any, attempt: int) -> Any:
+        asked.append((body["prompt"], body["max_tokens"], body.get("stop")))
+        if body["prompt"].endswith("</think>"):
+            return text(" 2\n3", usage={"completion_tokens": 4})
+        short = "short" in body["prompt"]
+        reply = text("Hm</think>5" if short else "Hm and", usage={"completion_tokens": 10})
+        reply["choices"][0]["finish_reason"] = "stop" if short else "length"
+        return reply
+
+    lm = Stubbed(
+        StubTransport(answer), think_end_token="</think>", thinking_budget=10, num_concurrent=1
+    )
+    short = Instance("generate_until", {}, ("short", {"until": ["\n"]}), 0, ("sums", 1, 1))
+    found = lm.generate_until([generation(max_gen_toks=40), short], disable_tqdm=True)
+    assert [str(one) for one in found] == ["2", "5"]
+    assert [one.reasoning for one in found] == ["Hm and", "Hm"]
+    assert (found[0].tokens, found[0].reasoning_tokens) == (14, 10)
+    assert found[0].finish_reason == "stop"
+    assert ("1 + 1 =", 10, None) in asked
+    assert ("1 + 1 =Hm and</think>", 30, ["\n"]) in asked
+    assert len(asked) == 3
 
 
 # -- stop strings -------------------------------------------------------------------------------

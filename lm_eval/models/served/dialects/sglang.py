@@ -88,14 +88,15 @@ def _count(reply: Any) -> int:
 
 
 def _completion(answer: Mapping[str, Any]) -> Completion:
-    reason = field_of(answer, "meta_info").get("finish_reason") or {}
+    info = field_of(answer, "meta_info")
+    reason = info.get("finish_reason") or {}
     kind = reason.get("type") if isinstance(reason, Mapping) else reason
     if kind == "abort":
         raise RefusedError(f"the server aborted the request ({reason.get('message')})")
     text = field_of(answer, "text")
     if not isinstance(text, str):
         raise BadReplyError(f"the reply's text is {type(text).__name__}, not a string")
-    return Completion(text, finish_reason=kind)
+    return Completion(text, finish_reason=kind, tokens=info.get("completion_tokens"))
 
 
 def _score(answer: Mapping[str, Any], window: Window) -> Score:
