@@ -90,6 +90,20 @@ class Row:
     """How many tokens were chosen by the steps launched so far."""
     ended: bool = False
 
+    def advance(self, steps: int) -> None:
+        """Counts steps that were launched."""
+        self.position += steps
+        self.chosen += steps
+
+    def end(self) -> None:
+        """Marks the answer as ended: tokens that are still to come are dropped."""
+        self.ended = True
+
+    def give_pages(self) -> list[int]:
+        """Returns its pages, which it does not have any longer."""
+        pages, self.pages = self.pages, []
+        return pages
+
 
 @dataclass(frozen=True)
 class Launched:
@@ -126,6 +140,10 @@ class _Waiting:
     units: list[int]
     plan: StepwisePlan
     previous: TreeLayout | None = None
+
+    def follow(self, tree: TreeLayout) -> None:
+        """Lets the next batch reuse what `tree`, the last one, keeps for it."""
+        self.previous = tree
 
     def next_units(self) -> Iterator[int]:
         """Yields the waiting prompts, in order."""
@@ -352,13 +370,14 @@ class ContinuousBatch:
         count = len(batch.tokens) - batch.num_cached
         if self.device.type in ROUNDED_SIZE_DEVICES:
             batch = pad_batch(batch, max(count, min(round_up(count), self.max_tokens)))
-        tree = waiting.previous = PromptPages(
+        tree = PromptPages(
             batch,
             self.cache,
             places,
             kernels=self.attention_kernels.tree,
             previous=waiting.previous,
         )
+        waiting.follow(tree)
         tokens, position = (
             copy_to_device(part, self.device).to(self.device)[None]
             for part in (tree.tokens, tree.position)
@@ -410,8 +429,7 @@ class ContinuousBatch:
         if len(kept) == len(self._rows):
             return
         for row in set(self._rows).difference(self._rows[n] for n in kept):
-            self.pool.release(row.pages)
-            row.pages = []
+            self.pool.release(row.give_pages())
         self._rows = [self._rows[n] for n in kept]
         if kept:
             none = torch.zeros(0, dtype=torch.int64, device=self.device)
@@ -443,8 +461,7 @@ class ContinuousBatch:
         tokens = self.step.run(len(self._rows), steps, max(expected, remaining))
         self._launched.append(Launched.of(list(self._rows), tokens))
         for row in self._rows:
-            row.position += steps
-            row.chosen += steps
+            row.advance(steps)
 
     def _grow(self, steps: int) -> None:
         """Gives all rows the pages for so many steps.
@@ -468,8 +485,8 @@ class ContinuousBatch:
         row = self._rows.pop()
         if not self._rows:
             raise torch.OutOfMemoryError("out of memory: one answer fills the key-value cache")
-        row.ended = True
-        self.pool.release(row.pages)
+        row.end()
+        self.pool.release(row.give_pages())
         prompt = self.prompts[row.unit]
         numbers = (prompt.repeat(row.number),) if self.settings.sampled else prompt.repeats
         self._again.append(Prompt(prompt.text, prompt.tokens, row.requests, numbers))
@@ -500,7 +517,7 @@ class ContinuousBatch:
             text = row.answer.finish(new)
             if text is None:
                 continue
-            row.ended = True
+            row.end()
             written = row.answer.tokens
             for request in row.requests:
                 self.usage.count_answer(len(written))

@@ -22,7 +22,7 @@ from lm_eval.models.huggingface.attention import use_layout
 from lm_eval.models.huggingface.memory import is_out_of_memory
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.packing import copy_to_device
-from lm_eval.models.huggingface.paged_cache import PagedCache
+from lm_eval.models.huggingface.paged_cache import PagedCache, PagedStep
 from lm_eval.models.huggingface.pages import (
     PAGE,
     ROWS_PER_TILE,
@@ -197,13 +197,13 @@ class DecodingStep:
         own = {name: self._buffers[name] for name in self._shapes}
         tiles = max_tiles(size)
         position, chosen = own["position"][:size], own["chosen"][:size]
-        self.cache.rows = PagedRows(
+        rows = PagedRows(
             own["table"][:size],
             position,
             own["shared"][:size],
             *(own[name][:tiles] for name in ("tile_rows", "tile_count", "tile_pages")),
         )
-        with use_layout(self.network.configs, self.cache):
+        with use_layout(self.network.configs, PagedStep(self.cache, rows)):
             hidden = self.network.hidden(self.token[:size, None], position[:, None].long())
         logits = self.logits = self.network.logits(hidden[:, -1])
         draws = None

@@ -1,8 +1,8 @@
 """A key-value cache in pages, for decoding with rows that come and go.
 
 Prompts are read as prefix trees, and the keys and values of their tokens are written to pages
-(`pages.py`), those of a shared full page once. While tokens are decoded, the cache is the attention
-layout: every row stores its new token's keys and values and attends to its pages.
+(`pages.py`), those of a shared full page once. In a decoding step, every row stores its new token's
+keys and values and attends to its pages.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from lm_eval.models.huggingface.tree import KeysValues, TreeLayout
 
 
 class PagedCache:
-    """The pages of all layers; also the attention layout of decoding steps."""
+    """The pages of all layers."""
 
     def __init__(self, pages: int) -> None:
         """`pages` is the number of pages per layer. They are allocated when they are written."""
         self.pages = pages
         self.cache: KeysValues = {}
         """The keys and values of each layer, (pages, K, PAGE, E)."""
-        self.rows: PagedRows | None = None
-        """The rows of the decoding step that is running."""
 
     def write(
         self, layer: nn.Module, k: Tensor, v: Tensor, node: Tensor, page: Tensor, offset: Tensor
@@ -42,6 +40,15 @@ class PagedCache:
             self.cache[layer] = k.new_empty(shapes[0]), v.new_empty(shapes[1])
         write_pages(k, v, *self.cache[layer], node, page, offset)
 
+
+class PagedStep:
+    """The attention layout of one decoding step (see `attention.Layout`)."""
+
+    def __init__(self, cache: PagedCache, rows: PagedRows) -> None:
+        """`rows` are the rows of the batch, each with one new token."""
+        self._cache = cache
+        self._rows = rows
+
     def attend(
         self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
     ) -> Tensor:
@@ -50,11 +57,10 @@ class PagedCache:
         Called by the model during a decoding step; see `attention.Layout`. `q` has the shape (B, H,
         1, E), and so has the output; `k` and `v` have (B, K, 1, E).
         """
-        assert self.rows is not None
-        keys, values = self.cache[layer]
+        keys, values = self._cache.cache[layer]
         attend = paged_attention(q, k, v)
         mixed = (attend or attend_pages_by_torch)(
-            q[:, :, 0], k[:, :, 0], v[:, :, 0], keys, values, self.rows, settings
+            q[:, :, 0], k[:, :, 0], v[:, :, 0], keys, values, self._rows, settings
         )
         return mixed[:, :, None]
 
