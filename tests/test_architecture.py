@@ -107,6 +107,8 @@ MAY_USE = {
     "studies": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "engine", "models", "results", "runs", "evaluator"},
+    "report": FOUNDATION | {"rescore", "comparison", "results", "runs"},
+    "viewer": FOUNDATION | {"engine", "report", "runs"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
@@ -118,7 +120,7 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
     | {"runs", "scaffold", "contamination.findings", "contamination", "comparison", "duels"}
-    | {"studies", "code_scoring"},
+    | {"studies", "code_scoring", "engine", "report", "viewer"},
     "_cli": FOUNDATION | {"config", "cli"},
 }
 
