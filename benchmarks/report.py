@@ -141,11 +141,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             write_run(folder / "run", samples)
-            start = time.monotonic()
+            start = time.process_time()
             file = folder / "report.html"
             write_report([folder / "run"], file)
             found = {
-                "made in (s)": time.monotonic() - start,
+                "made in (s of processor)": time.process_time() - start,
                 "file (MB)": file.stat().st_size / 1e6,
             }
             try:
