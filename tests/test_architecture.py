@@ -121,6 +121,8 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "models", "results", "evaluator"},
     "callback": FOUNDATION | {"live", "sweeps", "results"},
+    "report": FOUNDATION | {"rescore", "comparison", "results", "runs", "sweeps"},
+    "viewer": FOUNDATION | {"engine", "report", "runs"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
     "scaffold": FOUNDATION | {"api.registry", "tasks"},
@@ -132,7 +134,7 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
     | {"runs", "scaffold", "contamination.findings", "contamination", "comparison", "duels"}
-    | {"studies", "sweeps", "code_scoring"},
+    | {"studies", "sweeps", "code_scoring", "engine", "report", "viewer"},
     "_cli": FOUNDATION | {"config", "cli"},
 }
 

@@ -132,8 +132,11 @@ def test_every_test_environment_is_installed_under_exact_pins() -> None:
     for line in read("requirements-test.txt").splitlines():
         if line and not line.startswith("#"):
             assert requirement(line)[0] in pinned, f"run `make pins`: {line}"
+    for line in read("requirements-browser.txt").splitlines():
+        if line and not line.startswith("#"):
+            assert "==" in line or requirement(line)[0] in pinned, line
     installs = re.findall(r"\$\(PIP_QUIET\)((?:.|\\\n)*)--editable", read("Makefile"))
-    assert len(installs) == 4
+    assert len(installs) == 5
     for arguments in installs:
         assert "--constraint constraints/" in arguments
 
@@ -261,8 +264,10 @@ def test_make_demo_ends_with_the_path_of_the_command() -> None:
     done = subprocess.run(
         words, capture_output=True, text=True, cwd=REPOSITORY, env=without_make(), check=True
     )
-    *_, run, last = done.stdout.splitlines()
-    assert run == ".venv/bin/lm-eval run --model demo --tasks demo"
+    *_, run, report, where, last = done.stdout.splitlines()
+    assert run.startswith(".venv/bin/lm-eval run --model demo --tasks demo ")
+    assert report.startswith(".venv/bin/lm-eval report out/demo ")
+    assert "out/demo/report.html" in where
     assert "The command is .venv/bin/lm-eval" in last
 
 

@@ -22,6 +22,7 @@ import yaml
 from lm_eval.cli import main
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import ConfigError, EvalError
+from lm_eval.report.report import write_report
 from lm_eval.sweeps import devices
 from lm_eval.sweeps.checkpoints import find_revisions, step_in
 from lm_eval.sweeps.devices import Gpu, gpus_needed, read_gpus
@@ -29,7 +30,7 @@ from lm_eval.sweeps.jobs import jobs_of
 from lm_eval.sweeps.matrix import SweepRun, read_matrix
 from lm_eval.sweeps.plan import finished_results
 from lm_eval.sweeps.pool import Pool
-from lm_eval.sweeps.record import read_sweep
+from lm_eval.sweeps.record import RecordedRun, SweepRecord, read_sweep
 from lm_eval.sweeps.schema import FILE, file_schema
 from lm_eval.sweeps.sweep import sweep_runs
 
@@ -436,3 +437,67 @@ def test_the_file_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:
     jsonschema.validate(yaml.safe_load(file.read_text()), file_schema())
     names = [run.name for run in read_matrix(file).runs(tmp_path)]
     assert names == ["demo_0-shot", "demo_2-shot", "baseline_0-shot", "baseline_2-shot"]
+
+
+def recorded(folder: Path, step: int, value: float, name: str = "run") -> RecordedRun:
+    """Writes the results of one run of a sweep, and returns its entry in `sweep.json`."""
+    row = {"alias": "quiz", "acc,none": value, "acc_stderr,none": 0.1, "sample_len": 20}
+    results = {
+        "results": {"quiz": row},
+        "configs": {"quiz": {}},
+        "higher_is_better": {"quiz": {"acc": True}},
+    }
+    file = folder / f"{name}_step{step}" / "results_2026-01-01T00-00-00.000000.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(results))
+    labels = {"checkpoint": f"step{step}", "num_fewshot": "0-shot"}
+    path = file.relative_to(folder).as_posix()
+    return RecordedRun(f"{name}_step{step}", name, labels, step, "finished", path)
+
+
+def test_the_report_of_a_sweep_has_a_table_and_curves_with_intervals(tmp_path: Path) -> None:
+    runs = [
+        recorded(tmp_path, 200, 0.5),
+        recorded(tmp_path, 100, 0.25),
+        recorded(tmp_path, 100, 0.3, "other"),
+        RecordedRun("lost", "lost", {}, 300, "failed", None, "no such model <b>"),
+    ]
+    SweepRecord(tmp_path, runs).write()
+    report = write_report([tmp_path], tmp_path / "report.html")
+    (sweep,) = report.summary["sweeps"]
+    (curve,) = sweep["curves"]
+    assert (curve["task"], curve["metric"], curve["higher"]) == ("quiz", "acc", True)
+    assert [one["label"] for one in curve["series"]] == ["run 0-shot", "other 0-shot"]
+    points = curve["series"][0]["points"]
+    assert [(point["step"], point["value"]) for point in points] == [(100, 0.25), (200, 0.5)]
+    assert points[0]["low"] == pytest.approx(0.25 - 1.95996 * 0.1, abs=1e-4)
+    assert points[0]["high"] == pytest.approx(0.25 + 1.95996 * 0.1, abs=1e-4)
+    assert sweep["settings"] == ["checkpoint", "num_fewshot"]
+    assert [(line["model"], *line["labels"]) for line in sweep["lines"]] == [
+        ("run", "step200", "0-shot"),
+        ("run", "step100", "0-shot"),
+        ("other", "step100", "0-shot"),
+    ]
+    assert sweep["failed"] == [{"name": "lost", "message": "no such model <b>"}]
+    page = (tmp_path / "report.html").read_text()
+    assert "no such model <b>" not in page
+    assert "no such model \\u003cb>" in page
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"results": "../outside.json"},
+        {"results": "/etc/passwd"},
+        {"labels": [1]},
+        {"step": "3"},
+        {"name": None},
+    ],
+)
+def test_a_record_of_someone_else_cannot_name_files_outside(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    run = {"name": "a", "model": "b", "labels": {}, "step": 1, "state": "finished", **change}
+    (tmp_path / "sweep.json").write_text(json.dumps({"format": 1, "runs": [run]}))
+    with pytest.raises(EvalError, match="cannot be read as the record of a sweep"):
+        read_sweep(tmp_path)

@@ -69,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="how the comparison is printed (default: text)",
     )
+    parser.add_argument(
+        "--plot", action="store_true", help="also print the differences as a text plot"
+    )
     parser.add_argument("--output_path", "-o", metavar="FILE", help="write it to this file")
     add_include_path(parser)
     add_data_dir(parser)
@@ -78,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Prints the comparison; returns 0, or the result of the gate."""
     from lm_eval.comparison.compare import compare
-    from lm_eval.comparison.formats import FORMATS, flips
+    from lm_eval.comparison.formats import FORMATS, difference_plot, flips
     from lm_eval.comparison.verdicts import gate
     from lm_eval.results.files import write_atomically
 
@@ -96,6 +99,8 @@ def execute(arguments: argparse.Namespace) -> int:
         keep_requests=arguments.flips is not None,
     )
     text = FORMATS[arguments.format](comparison)
+    if arguments.plot:
+        text += "\n" + difference_plot(comparison)
     if arguments.detect is not None:
         text += "".join(
             f"{row.name}, {row.metric}: "
@@ -131,8 +136,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--detect must be above 0, not {arguments.detect:g}.")
     if arguments.flips is not None and arguments.flips < 1:
         raise ConfigError(f"--flips must be 1 or more, not {arguments.flips}.")
-    if arguments.format != "text" and (arguments.flips is not None or arguments.detect is not None):
-        raise ConfigError("--flips and --detect need --format text.")
+    given = arguments.flips is not None or arguments.detect is not None or arguments.plot
+    if arguments.format != "text" and given:
+        raise ConfigError("--flips, --detect and --plot need --format text.")
 
 
 def _margin(text: str) -> float:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="RUN",
         help="the folder of a run (FOLDER#ID for one of several), a results file, sample logs, or "
-        "the folder of a study; several are shown side by side",
+        "the folder of a study or a sweep; several are shown side by side",
     )
     parser.add_argument(
         "--output_path",

@@ -13,11 +13,16 @@ from lm_eval.results.samples import without_samples
 from lm_eval.results.schema import EvalResults
 from lm_eval.results.serialize import handle_non_serializable
 from lm_eval.results.table import heading, make_tables
+from lm_eval.results.text_plot import score_plot
 from lm_eval.runs.observer import RunObserver
 
 
 class ResultsPrinter(RunObserver):
     """Prints the table of results, and the path of the results file after it is written."""
+
+    def __init__(self, plot: bool = False) -> None:
+        """Takes whether the intervals are also printed as a text plot."""
+        self._plot = plot
 
     def scored(self, run: RunConfig, results: EvalResults) -> None:
         """Prints the settings and the table, and with `--show_config` the results as JSON."""
@@ -32,6 +37,8 @@ class ResultsPrinter(RunObserver):
         )
         print(heading(results))
         print(make_tables(results))
+        if self._plot:
+            print(score_plot(results))
 
     def saved(self, run: RunConfig, results: EvalResults, path: Path | None) -> None:
         """Prints the path of the results file to stderr; nothing if `path` is None."""

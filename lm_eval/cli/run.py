@@ -142,6 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _flag(group, "--write_out", "-w", help="log the first prompt of each task")
     _flag(group, "--show_config", help="print the full results as JSON")
+    _flag(group, "--plot", help="also print the scores with their intervals as a text plot")
     add_verbosity(group)
     add_table(group, "--wandb_args", help="log to Weights & Biases: arguments of wandb.init")
     add_table(group, "--wandb_config_args", help="values for the config of the wandb run")
@@ -184,7 +185,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.errors import ConfigError
     from lm_eval.evaluator import run_evaluation
 
-    given = {k: v for k, v in vars(arguments).items() if k not in ("command", "debug", "config")}
+    own = ("command", "debug", "config", "plot")
+    given = {k: v for k, v in vars(arguments).items() if k not in own}
     given["include_path"] = include_paths(given.get("include_path"))
     if given["include_path"] is None:
         del given["include_path"]
@@ -199,7 +201,7 @@ def execute(arguments: argparse.Namespace) -> int:
             "--log_samples and --predict_only need --output_path: the folder to write to."
         )
     before = torch_distributed()
-    results = run_evaluation(run, observers=observers())
+    results = run_evaluation(run, observers=observers(getattr(arguments, "plot", False)))
     if before is None and (made := torch_distributed()) is not None:
         made.destroy_process_group()  # otherwise, a process may be aborted when it exits
     return exit_code(results)
@@ -210,9 +212,12 @@ def exit_code(results: Mapping[str, Any] | None) -> int:
     return 1 if results is not None and results.get("partial") else 0
 
 
-def observers() -> list[RunObserver]:
-    """Returns the observers of a command-line run: they print results and log to trackers."""
+def observers(plot: bool = False) -> list[RunObserver]:
+    """Returns the observers of a command-line run: they print results and log to trackers.
+
+    With `plot`, the results are also printed as a text plot.
+    """
     from lm_eval.cli.results_printer import ResultsPrinter
     from lm_eval.cli.trackers import Trackers
 
-    return [ResultsPrinter(), Trackers()]
+    return [ResultsPrinter(plot), Trackers()]

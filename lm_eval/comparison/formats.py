@@ -13,6 +13,7 @@ from lm_eval.comparison.flips import flipped_documents
 from lm_eval.comparison.rows import Comparison, Row
 from lm_eval.comparison.verdicts import summary, verdict
 from lm_eval.markdown import table
+from lm_eval.results.text_plot import Interval, interval_plot
 
 HEADERS = ["Tasks", "Metric", "Filter", "n", "A", "B", "A−B", "±", "p", "p Holm", "wins", "MDE"]
 _MANY = 12
@@ -44,6 +45,35 @@ def as_text(comparison: Comparison) -> str:
         "documents on which only A, only B\nhas the higher score.\n"
     )
     return "\n".join(parts)
+
+
+def difference_plot(comparison: Comparison) -> str:
+    """Returns the differences of scores between 0 and 1 with their intervals, as a text plot."""
+    parts = []
+    for first, second in dict.fromkeys((row.first, row.second) for row in comparison.rows):
+        lines = [
+            Interval(
+                f"{row.name} {row.metric}{'' if row.filter == 'none' else f' {row.filter}'}",
+                row.difference.value,
+                *row.difference.interval,
+            )
+            for row in comparison.rows
+            if (row.first, row.second) == (first, second) and _is_share(row)
+        ]
+        ends = [abs(end) for line in lines for end in (line.value, line.low, line.high)]
+        reach = max([end for end in ends if math.isfinite(end)], default=0.0)
+        reach = math.ceil(max(reach, 0.005) * 100) / 100
+        if lines:
+            title = (
+                f"A−B with {100 * comparison.confidence:g}% intervals (A: {first}, B: {second}):"
+            )
+            parts.append(f"{title}\n\n{interval_plot(lines, -reach, reach, zero=True)}")
+    return "\n".join(parts) or "There are no scores between 0 and 1 to plot.\n"
+
+
+def _is_share(row: Row) -> bool:
+    scores = row.difference.first, row.difference.second
+    return row.higher_is_better is not False and all(0 <= score <= 1 for score in scores)
 
 
 def _left_out(rows: Sequence[Row]) -> list[str]:

@@ -21,6 +21,7 @@ from lm_eval.results.reader import latest_results, read_results
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.runs.folder import PARTIAL_RESULTS_FILE
 from lm_eval.runs.stored import StoredRun, choose_runs, find_runs
+from lm_eval.sweeps.record import SweepRecord, is_sweep, read_sweep
 
 logger = logging.getLogger(__name__)
 
@@ -125,14 +126,16 @@ class Inputs:
 
     runs: Sequence[ReportRun]
     studies: Sequence[Mapping[str, Any]]
+    sweeps: Sequence[SweepRecord] = ()
 
 
 def find_inputs(paths: Sequence[str | Path]) -> Inputs:
-    """Returns the runs and studies at the given paths.
+    """Returns the runs, studies and sweeps at the given paths.
 
     A path is a results file, also of the published harness, a sample log, a run folder or
-    `output_path` (`PATH#ID` selects one of its runs), a folder of sample logs, a `study.json`, or
-    the folder of a study. Of a folder with several runs, all are returned.
+    `output_path` (`PATH#ID` selects one of its runs), a folder of sample logs, a `study.json`, the
+    folder of a study, or that of a sweep or a training run (`sweep.json`). Of a folder with several
+    runs, all are returned.
 
     Raises:
         OutputError: a path does not exist, or has nothing to show.
@@ -142,6 +145,7 @@ def find_inputs(paths: Sequence[str | Path]) -> Inputs:
         raise ConfigError("report needs a run: the folder of its --output_path, or a results file.")
     runs: list[ReportRun] = []
     studies: list[Mapping[str, Any]] = []
+    sweeps: list[SweepRecord] = []
     for path in paths:
         text, run_id = str(path), ""
         if not Path(path).exists():
@@ -149,6 +153,9 @@ def find_inputs(paths: Sequence[str | Path]) -> Inputs:
         place = Path(text)
         if not place.exists():
             raise OutputError(f"{place}: this file or folder does not exist. Check the path.")
+        if is_sweep(place):
+            sweeps.append(read_sweep(place))
+            continue
         study = _read_study(place / STUDY_FILE if place.is_dir() else place)
         if study is not None:
             studies.append(study)
@@ -159,7 +166,7 @@ def find_inputs(paths: Sequence[str | Path]) -> Inputs:
             f"a report shows up to {MOST_RUNS} runs side by side; these are {len(runs)}. Name "
             "fewer folders, or FOLDER#ID for one run of a folder."
         )
-    return Inputs(with_labels(runs), studies)
+    return Inputs(with_labels(runs), studies, sweeps)
 
 
 def with_labels(runs: Sequence[ReportRun]) -> list[ReportRun]:

@@ -20,6 +20,7 @@ SCRIPTS = (
     "data.js",
     "table.js",
     "plot_tools.js",
+    "sweeps.js",
     "plots.js",
     "filters.js",
     "list.js",

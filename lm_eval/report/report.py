@@ -18,6 +18,7 @@ from lm_eval.report.page import page
 from lm_eval.report.provenance import provenance
 from lm_eval.report.samples import Selection, TaskSamples, task_samples
 from lm_eval.report.score_table import score_table
+from lm_eval.report.sweeps import sweep_summary
 from lm_eval.results.files import atomic_file
 
 
@@ -115,7 +116,7 @@ def make_report(
             found.append(made)
     hidden = known_redactor(SHORTEST_IN_DATA)
     summary = {
-        "title": " · ".join(run.label for run in runs) or "Study",
+        "title": " · ".join(run.label for run in runs) or _title(inputs),
         "version": __version__,
         "created": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "runs": [_run(run) for run in runs],
@@ -126,11 +127,17 @@ def make_report(
         "table": score_table(runs),
         "differences": differences,
         "studies": [_study(one) for one in inputs.studies],
+        "sweeps": [sweep_summary(one) for one in inputs.sweeps],
         "tasks": [task.summary for task in found],
         "selection": selection.describe(),
         "provenance": [provenance(run) for run in runs],
     }
     return Report(hidden.data(summary), found)
+
+
+def _title(inputs: Inputs) -> str:
+    """Returns the title of a report without runs: the names of its sweeps."""
+    return " · ".join(one.folder.absolute().name for one in inputs.sweeps) or "Study"
 
 
 def _run(run: ReportRun) -> dict[str, Any]:

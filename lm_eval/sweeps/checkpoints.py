@@ -22,13 +22,15 @@ class Checkpoint:
     """One checkpoint of a training run.
 
     Attributes:
-        label: its name in tables and folders.
+        label: its name in tables.
+        name: its name in folders, unique among the checkpoints of a sweep.
         arguments: the model arguments that load it.
         step: the training step; None if its name contains no number.
         curve: the training run that it belongs to.
     """
 
     label: str
+    name: str
     arguments: dict[str, Any]
     step: int | None
     curve: str
@@ -54,6 +56,7 @@ def find_checkpoints(patterns: Sequence[str]) -> list[Checkpoint]:
     several = len(curves) > 1
     checkpoints = [
         Checkpoint(
+            path.name,
             f"{curves[path.parent]}_{path.name}" if several else path.name,
             {"pretrained": str(path)},
             step_in(path.name),
@@ -86,7 +89,7 @@ def find_revisions(pretrained: str, revisions: Sequence[str]) -> list[Checkpoint
         names.update(dict.fromkeys(matching))
     curve = Path(pretrained).name
     return _sorted(
-        [Checkpoint(name, {"revision": name}, step_in(name), curve) for name in names],
+        [Checkpoint(name, name, {"revision": name}, step_in(name), curve) for name in names],
     )
 
 

@@ -39,7 +39,7 @@ class Value:
     """One value of an axis: the settings that it stands for.
 
     Attributes:
-        label: its name in tables and in the names of runs.
+        label: its name in tables.
         settings: the settings.
         checkpoint: the checkpoint, on the axis of checkpoints.
     """
@@ -47,6 +47,11 @@ class Value:
     label: str
     settings: Mapping[str, Any]
     checkpoint: Checkpoint | None = None
+
+    @property
+    def name(self) -> str:
+        """Its part in the names of runs."""
+        return self.label if self.checkpoint is None else self.checkpoint.name
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,9 @@ class Matrix:
         for value in values.values():
             settings = merge_settings(settings, value.settings)
         labels = {axis: value.label for axis, value in values.items()}
-        name = re.sub(r"[^\w.+=-]+", "_", "_".join(labels.values())).strip("_.")
+        name = re.sub(r"[^\w.+=-]+", "_", "_".join(value.name for value in values.values())).strip(
+            "_."
+        )
         name = file_name(name or "run")
         try:
             config = RunConfig(**{**settings, "output_path": str(output_path / name)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lm_eval.errors import OutputError
@@ -93,6 +93,8 @@ def read_sweep(folder: str | Path) -> SweepRecord:
             RecordedRun(**{key: value for key, value in run.items() if key in known})
             for run in content["runs"]
         ]
+        if not all(map(_is_valid, runs)):
+            raise ValueError("a run in it is not valid")
     except FileNotFoundError as error:
         raise OutputError(
             f"{folder}: contains no sweep (no {SWEEP_FILE}). Give the output path of a sweep."
@@ -103,6 +105,23 @@ def read_sweep(folder: str | Path) -> SweepRecord:
             "sweep again; finished runs are skipped."
         ) from error
     return SweepRecord(Path(folder), runs)
+
+
+def _is_valid(run: RecordedRun) -> bool:
+    """Returns whether the fields of a run that was read have their types.
+
+    Its results file must be inside the folder of the sweep.
+    """
+    texts = (run.name, run.model, run.state, run.message)
+    path = PurePosixPath(run.results or ".")
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(run.labels, dict)
+        and all(isinstance(label, str) for label in run.labels.values())
+        and (run.step is None or type(run.step) is int)
+        and not path.is_absolute()
+        and ".." not in path.parts
+    )
 
 
 def is_sweep(folder: str | Path) -> bool:

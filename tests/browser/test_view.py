@@ -55,6 +55,7 @@ def viewer(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
 def test_it_shows_the_progress_of_a_run_and_then_its_report(
     open_page: OpenPage, viewer: tuple[str, subprocess.Popen[str], Path]
 ) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
     address, process, folder = viewer
     opened = open_page(address)
     opened.page.wait_for_selector("text=There are no runs in this folder yet")
@@ -70,11 +71,14 @@ def test_it_shows_the_progress_of_a_run_and_then_its_report(
         opened.page.wait_for_selector(".progress .state:has-text('running')", timeout=30_000)
         seen: set[int] = set()
         for _ in range(400):
-            # Not by locators: the page may be reloaded between two of their steps.
-            text, is_ready = opened.page.evaluate(
-                "[document.querySelector('.progress-head .progress-count')?.textContent ?? '',"
-                " document.documentElement.dataset.samples === 'ready']"
-            )
+            try:
+                text, is_ready = opened.page.evaluate(
+                    "[document.querySelector('.progress-head .progress-count')?.textContent ?? '',"
+                    " document.documentElement.dataset.samples === 'ready']"
+                )
+            except playwright.Error:  # the page is being reloaded, because there are new results
+                opened.page.wait_for_load_state()
+                continue
             if is_ready:
                 break  # it was finished, and the page has loaded its report
             seen |= {int(word.replace(",", "")) for word in text.split()[:1]}

@@ -119,7 +119,7 @@ function choicesPart(run) {
   const rows = run.c.map(([text, score, greedy, context], i) => {
     const share = score === null ? 0 : single ? Math.exp(score) : Math.exp(score - best) / sum;
     const gold = !single && (run.g ?? []).includes(i), chosen = !single && i === run.b;
-    const bar = el("span", { class: "bar-fill" + (chosen ? " chosen" : "") });
+    const bar = el("span", { class: "bar-fill" + (chosen || single ? " chosen" : "") });
     bar.style.width = Math.max(0.4, 100 * share) + "%";
     return el("li", { class: "choice" + (gold ? " gold" : "") },
       el("div", { class: "choice-text" }, context ? [el("span", { class: "context" }, inline(context.slice(-200))), el("span", { class: "boundary", "aria-hidden": "true", text: "‖" })] : null, continuation(text),

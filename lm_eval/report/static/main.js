@@ -29,6 +29,7 @@ function startTitle() {
   if (names.length) facts.push(plural(new Set(names.map((row) => row.name)).size, "task"));
   if (counted) facts.push(plural(counted, "document"));
   if (summary.studies.length) facts.push(plural(summary.studies.length, "study", "studies"));
+  if (summary.sweeps.length) facts.push(plural(summary.sweeps.reduce((all, sweep) => all + sweep.runs, 0), "run"));
   facts.push(summary.created);
   byId("subtitle").textContent = facts.join("  ·  ");
   const legend = byId("legend");
@@ -52,7 +53,7 @@ function startTable() {
 }
 
 function startSections() {
-  const names = [["scores", "Scores"], ["plots", "Plots"], ["samples", "Samples"], ["provenance", "Provenance"]];
+  const names = [["scores", "Scores"], ["sweeps", "Sweep"], ["plots", "Plots"], ["samples", "Samples"], ["provenance", "Provenance"]];
   byId("sections").append(...names.filter(([id]) => !byId(id).hidden).map(([id, text]) => el("a", { href: "#" + id, text })));
 }
 
@@ -79,6 +80,7 @@ async function startSamples() {
 startTheme();
 startTitle();
 startTable();
+startSweeps();
 startPlots();
 startProvenance();
 startKeys();

@@ -7,7 +7,7 @@ let plotTask = "";
 function dotPlot(lines, width, { from, to, label, zero = false, values }) {
   const narrow = width < 520;
   const marks = Math.max(1, ...lines.map((line) => line.marks.length));
-  const labels = narrow ? 8 : Math.min(260, Math.max(90, ...lines.map((line) => 14 + 6.7 * line.label.length + (line.depth ?? 0) * 12)));
+  const labels = narrow ? 8 : Math.min(260, Math.max(90, ...lines.map((line) => 18 + 7 * line.label.length + (line.depth ?? 0) * 12)));
   const row = (narrow ? 26 : 14) + 10 * marks;
   const top = 6, bottom = top + lines.length * row;
   const picture = canvas(width, bottom + 42);
