@@ -100,14 +100,19 @@ MAY_USE = {
     | {"tasks", "preparation", "integrity", "interim", "engine", "models", "scoring", "results"}
     | {"runs", "contamination.findings", "code_scoring"},
     "logged_tasks": BELOW_TASKS | TASK_CONTRACTS | {"tasks", "preparation", "results", "runs"},
+    "stored_requests": BELOW_TASKS
+    | TASK_CONTRACTS
+    | {"tasks", "preparation", "engine", "results", "runs"},
+    "stored_answers": BELOW_TASKS | TASK_CONTRACTS | {"engine", "runs"},
     "rescore": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "logged_tasks", "engine", "scoring", "results", "runs"}
-    | {"contamination.findings", "code_scoring"},
+    | {"stored_requests", "stored_answers", "contamination.findings", "code_scoring"},
     "comparison": FOUNDATION
     | CONTRACTS
     | TASK_CONTRACTS
-    | {"config", "rescore", "logged_tasks", "scoring", "metrics", "stats", "results", "runs"},
+    | {"config", "rescore", "logged_tasks", "scoring", "metrics", "stats", "results", "runs"}
+    | {"stored_requests"},
     "duels": BELOW_TASKS
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "models", "scoring", "results", "runs", "evaluator"},
@@ -134,7 +139,7 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "integrity", "models", "evaluator", "rescore", "results", "loggers"}
     | {"runs", "scaffold", "contamination.findings", "contamination", "comparison", "duels"}
-    | {"studies", "sweeps", "code_scoring", "engine", "report", "viewer"},
+    | {"stored_requests", "studies", "sweeps", "code_scoring", "engine", "report", "viewer"},
     "_cli": FOUNDATION | {"config", "cli"},
 }
 

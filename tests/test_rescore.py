@@ -19,8 +19,9 @@ from lm_eval.cli import main
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import DataError, EvalError
 from lm_eval.models.demo.model import DemoLM
-from lm_eval.rescore import Changes, find_sources
+from lm_eval.rescore import find_sources
 from lm_eval.results.schema import EvalResults
+from lm_eval.stored_requests import Changes
 from tests.conftest import Command, Folder
 
 PUBLISHED = Path(__file__).parent / "published"

@@ -72,8 +72,9 @@ def execute(arguments: argparse.Namespace) -> int:
     """
     from lm_eval.contamination.findings import read_findings
     from lm_eval.errors import ConfigError, DataError, EvalError
-    from lm_eval.rescore import Changes, find_sources, rescore
+    from lm_eval.rescore import find_sources, rescore
     from lm_eval.results.files import check_writable
+    from lm_eval.stored_requests import Changes
 
     if arguments.log_samples and not arguments.output_path:
         raise ConfigError("--log_samples needs --output_path: the folder to write to.")

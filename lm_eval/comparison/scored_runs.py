@@ -20,11 +20,12 @@ from lm_eval.comparison.task_settings import (
 )
 from lm_eval.errors import ConfigError, DataError
 from lm_eval.metrics.aggregations import mean
-from lm_eval.rescore import Changes, ScoredAnswers, SharedRequests, Source, score_documents
+from lm_eval.rescore import ScoredAnswers, Source, score_documents
 from lm_eval.results.provenance import model_name
 from lm_eval.results.samples import document_hash
 from lm_eval.results.summarize import clusters_of
 from lm_eval.scoring import TaskScores
+from lm_eval.stored_requests import Changes, SharedRequests
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from lm_eval.errors import ConfigError, OutputError
 from lm_eval.logged_tasks import logs_of_tasks
-from lm_eval.rescore import Changes, Source, find_sources
+from lm_eval.rescore import Source, find_sources
 from lm_eval.results.find_logs import find_logs
 from lm_eval.results.reader import read_results
 from lm_eval.runs.stored import only_run
+from lm_eval.stored_requests import Changes
 
 
 def find_source(path: str | Path, wanted: Changes) -> Source:
