@@ -6,6 +6,7 @@
 #   .venv/lint       ruff and mypy (`make lint`, part of `make test`)
 #   .venv/base-3.X   base dependencies and development tools, no torch (`make test-base`)
 #   .venv/docs       mkdocs-material, for the documentation site (`make docs`)
+#   .venv/ray        base dependencies, development tools and Ray (`make test-ray`)
 #   .venv/lowest     the oldest versions that pyproject.toml allows (`make test-lowest`)
 #
 # constraints/*.txt pin every package of these environments, so that a new release of one cannot
@@ -23,7 +24,7 @@ WHERE = The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on
 PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks
 
-.PHONY: help install demo test test-base test-lowest test-servers test-engines test-sandbox lint docs pins bench demo-model \
+.PHONY: help install demo test test-base test-lowest test-servers test-engines test-sandbox test-ray lint docs pins bench demo-model \
 	clean
 
 help:  ## list the targets
@@ -109,6 +110,16 @@ test-servers: .venv/test/ready-$(VERSION)  ## run the tests with real vLLM, llam
 test-sandbox: .venv/test/ready-$(VERSION)  ## run all tests of the sandbox, as several users and with less isolation
 	@echo "==> Running hostile programs under each mechanism (Python $(VERSION))"
 	@$(PYTEST) LMEVAL_TEST_SANDBOX=1 .venv/test/bin/python -m pytest tests/sandbox
+
+.venv/ray/ready-$(VERSION): pyproject.toml constraints/test.txt
+	@echo "==> Installing lm_eval and Ray, without torch, into .venv/ray"
+	$(call new_environment,.venv/ray)
+	@.venv/ray/bin/python $(PIP_QUIET) --constraint constraints/test.txt --editable '.[dev,ray]'
+	@touch $@
+
+test-ray: .venv/ray/ready-$(VERSION)  ## run the tests that need a Ray cluster, which they start
+	@echo "==> Running the tests with a Ray cluster of several nodes on this machine (Python $(VERSION))"
+	@$(PYTEST) LMEVAL_TEST_RAY=1 .venv/ray/bin/python -m pytest tests/ray
 
 test-engines: .venv/test/ready-$(VERSION)  ## run only those of vLLM and llama.cpp in the same process
 	@.venv/test/bin/python -m tests.servers.environments $(SERVERS)
