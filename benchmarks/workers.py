@@ -106,8 +106,8 @@ def speedup(executor: str) -> None:
         took[workers] = seconds_of(lm, "loglikelihood", requests, BATCH)
         lm.close()
     print(
-        f"{len(requests)} requests, 50 ms per batch of {BATCH}: 1 worker {took[1]:.2f} s, 4 workers "
-        f"{took[4]:.2f} s, {took[1] / took[4]:.2f} times as fast"
+        f"{len(requests)} requests, 50 ms per batch of {BATCH}: 1 worker {took[1]:.2f} s, 4 "
+        f"workers {took[4]:.2f} s, {took[1] / took[4]:.2f} times as fast"
     )
 
 

@@ -2,8 +2,8 @@
 
 Run it with `python benchmarks/workers_gpu.py` on a machine with a GPU, torch and transformers; it
 needs no network. The model is the embedded one, as a transformers model in float32, and the tasks
-are the embedded ones. Prints the largest difference of a score and the times, and exits with 1 if a score
-differs by more than the rounding of float32 sums.
+are the embedded ones. Prints the largest difference of a score and the times, and exits with 1 if a
+score differs by more than the rounding of float32 sums.
 """
 
 from __future__ import annotations
