@@ -301,6 +301,8 @@ def test_the_entry_points_take_the_published_parameters() -> None:
             [
                 *("data_dir", "confidence", "cluster", "sample", "sample_seed", "output_path"),
                 *("fresh", "max_failed", "decontaminate", "require_isolation"),
+                *("executor", "workers", "gpus_per_worker", "cpus_per_worker"),
+                *("ray_address", "max_restarts"),
             ],
         ),
         (

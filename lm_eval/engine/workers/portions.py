@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -68,6 +68,14 @@ class Portion:
             found.append(self._part(list(itertools.chain.from_iterable(chosen))))
         return found
 
+    def struck(self) -> Portion:
+        """Returns the portion with one strike more."""
+        return replace(self, strikes=self.strikes + 1)
+
+    def returned(self) -> Portion:
+        """Returns the portion as one that a worker had before."""
+        return replace(self, is_returned=True)
+
     def _part(self, kept: Sequence[int]) -> Portion:
         return Portion(
             [self.positions[i] for i in kept],
@@ -117,8 +125,7 @@ class Backlog:
 
     def put_back(self, portion: Portion) -> None:
         """Takes back a portion that has to be given to another worker, before all others."""
-        portion.is_returned = True
-        self._returned.append(portion)
+        self._returned.append(portion.returned())
 
     def take(self, workers: int) -> Portion | None:
         """Returns the next portion for one of so many workers; None if nothing is left."""
