@@ -7,6 +7,7 @@
 #   .venv/base-3.X   base dependencies and development tools, no torch (`make test-base`)
 #   .venv/docs       mkdocs-material, for the documentation site (`make docs`)
 #   .venv/browser    base dependencies, pytest and Playwright (`make test-browser`)
+#   .venv/ray        base dependencies, development tools and Ray (`make test-ray`)
 #   .venv/lowest     the oldest versions that pyproject.toml allows (`make test-lowest`)
 #
 # constraints/*.txt pin every package of these environments, so that a new release of one cannot
@@ -24,7 +25,7 @@ WHERE = The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on
 PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks
 
-.PHONY: help install demo test test-base test-lowest test-servers test-engines test-sandbox test-browser lint docs \
+.PHONY: help install demo test test-base test-lowest test-servers test-engines test-sandbox test-browser test-ray lint docs \
 	screenshots pins bench demo-model clean
 
 help:  ## list the targets
@@ -131,6 +132,16 @@ test-browser: .venv/browser/ready-$(VERSION)  ## drive the report and the viewer
 screenshots: .venv/browser/ready-$(VERSION)  ## make the pictures of docs/report.md again
 	@.venv/browser/bin/python -m tests.browser.environment
 	@.venv/browser/bin/python -m tools.screenshots
+
+.venv/ray/ready-$(VERSION): pyproject.toml constraints/test.txt
+	@echo "==> Installing lm_eval and Ray, without torch, into .venv/ray"
+	$(call new_environment,.venv/ray)
+	@.venv/ray/bin/python $(PIP_QUIET) --constraint constraints/test.txt --editable '.[dev,ray]'
+	@touch $@
+
+test-ray: .venv/ray/ready-$(VERSION)  ## run the tests that need a Ray cluster, which they start
+	@echo "==> Running the tests with a Ray cluster of several nodes on this machine (Python $(VERSION))"
+	@$(PYTEST) LMEVAL_TEST_RAY=1 .venv/ray/bin/python -m pytest tests/ray
 
 test-engines: .venv/test/ready-$(VERSION)  ## run only those of vLLM and llama.cpp in the same process
 	@.venv/test/bin/python -m tests.servers.environments $(SERVERS)

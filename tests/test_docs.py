@@ -32,7 +32,7 @@ FILES = sorted(
 TUTORIALS = REPOSITORY / "docs" / "extending.md"
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What a block may say it needs, and is then not run here.
-EXCUSES = {"needs-hub", "needs-gpu", "needs-key", "needs-files", "make", "install"}
+EXCUSES = {"needs-hub", "needs-gpu", "needs-key", "needs-files", "needs-cluster", "make", "install"}
 #: Documents of the tasks in YAML blocks.
 COLORS = [
     {"thing": "grass", "colors": ["green", "red"], "answer": 0},

@@ -311,6 +311,9 @@ def test_the_entry_points_take_the_published_parameters() -> None:
                     "repeats",
                     "metrics",
                 ),
+                *("fresh", "max_failed", "decontaminate", "require_isolation"),
+                *("executor", "workers", "gpus_per_worker", "cpus_per_worker"),
+                *("ray_address", "max_restarts"),
             ],
         ),
         (

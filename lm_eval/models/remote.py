@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from lm_eval.api.registry import model_registry
 from lm_eval.config.run import RunConfig
@@ -14,7 +15,12 @@ from lm_eval.engine.workers.processes import ProcessPool, environments, worker_c
 from lm_eval.engine.workers.remote_model import RemoteLM
 from lm_eval.errors import ConfigError
 from lm_eval.launch import launched_count
-from lm_eval.models.worker_host import host_settings
+
+#: The settings of a run that its model depends on.
+_SETTINGS = (
+    *("model", "model_args", "batch_size", "max_batch_size", "device", "apply_chat_template"),
+    *("seed", "environment"),
+)
 
 _HOST = "lm_eval.models.worker_host:ModelHost"
 #: How often in a row a worker may end without an answer, if the run does not say it.
@@ -75,3 +81,11 @@ def _module_of(run: RunConfig) -> str | None:
         )
     known = module and module.partition(".")[0] != "lm_eval" and module in sys.modules
     return module if known else None
+
+
+def host_settings(run: RunConfig, module: str | None = None) -> dict[str, Any]:
+    """Returns the settings that a `ModelHost` needs to create the model of the run.
+
+    `module` is a module that registers the model, if it is not one of this package.
+    """
+    return {"module": module, **{name: getattr(run, name) for name in _SETTINGS}}

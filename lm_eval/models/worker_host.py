@@ -24,19 +24,6 @@ from lm_eval.models.seeding import seed_generators
 
 #: Attributes of a tokenizer that are described in results.
 _TOKENS = [f"{kind}_token{part}" for kind in ("pad", "eos", "bos") for part in ("", "_id")]
-#: The settings of a run that its model depends on.
-_SETTINGS = (
-    *("model", "model_args", "batch_size", "max_batch_size", "device", "apply_chat_template"),
-    *("seed", "environment"),
-)
-
-
-def host_settings(run: RunConfig, module: str | None = None) -> dict[str, Any]:
-    """Returns the settings that a `ModelHost` needs to create the model of the run.
-
-    `module` is a module that registers the model, if it is not one of this package.
-    """
-    return {"module": module, **{name: getattr(run, name) for name in _SETTINGS}}
 
 
 class ModelHost:
@@ -47,7 +34,7 @@ class ModelHost:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Creates the model; `settings` are those of `host_settings`."""
+        """Creates the model; `settings` are those of `remote.host_settings`."""
         given = dict(settings)
         if (module := given.pop("module")) is not None:
             importlib.import_module(module)

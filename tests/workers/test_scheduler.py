@@ -233,3 +233,13 @@ def test_portions_keep_common_prefixes_and_repeats_together() -> None:
             owners.setdefault(one.args[0][:10], set()).add(id(portion))
     assert seen == len(asked)
     assert sum(map(len, owners.values())) < 2.5 * len(owners)
+
+
+def test_portions_are_whole_batches_if_the_batch_size_is_known() -> None:
+    backlog = Backlog([request(f"text {i // 4}") for i in range(4000)], 32)
+    sizes = []
+    while (portion := backlog.take(4)) is not None:
+        sizes.append(len(portion))
+    assert sum(sizes) == 4000
+    assert all(size % 32 == 0 for size in sizes)
+    assert max(sizes) >= 224 > min(sizes)

@@ -56,6 +56,31 @@ class Worker:
     seconds: float = 0.0
     facts: ModelFacts | None = None
 
+    def occupy(self, number: int) -> None:
+        """Puts the worker with this number in the pool into the place."""
+        self.number = number
+
+    def begin(self) -> None:
+        """Notes that the worker has a place to run, and loads the model."""
+        self.was_placed = True
+
+    def join(self, facts: ModelFacts) -> None:
+        """Notes that the worker has loaded the model."""
+        self.facts, self.is_ready = facts, True
+
+    def count(self, requests: int, seconds: float) -> None:
+        """Counts the requests of a finished portion."""
+        self.losses = 0
+        self.requests += requests
+        self.seconds += seconds
+
+    def vacate(self, now: float, is_loss: bool) -> None:
+        """Removes the worker from the place, and decides when the next one is started."""
+        self.number, self.is_ready, self.was_placed = 0, False, False
+        self.losses += is_loss
+        delay = min(MAX_DELAY, FIRST_DELAY * 2 ** (self.losses - 2)) if self.losses > 1 else 0.0
+        self.next_start = now + delay
+
 
 @dataclass(frozen=True)
 class Lost:
@@ -138,7 +163,7 @@ class Crew:
         now = self.pool.now()
         for worker in self.workers:
             if not worker.number and worker.next_start <= now:
-                worker.number = self.pool.start()
+                worker.occupy(self.pool.start())
                 self._by_number[worker.number] = worker
 
     def _remove(self, worker: Worker) -> None:
@@ -186,12 +211,6 @@ class Crew:
                     else:
                         self._waiting.append((sender, message))
 
-    def has_answered(self, worker: Worker, requests: int, seconds: float) -> None:
-        """Counts the requests of a finished portion."""
-        worker.losses = 0
-        worker.requests += requests
-        worker.seconds += seconds
-
     def replace(self, worker: Worker) -> None:
         """Ends a worker and starts another one in its place."""
         self.pool.stop(worker.number)
@@ -226,7 +245,7 @@ class Crew:
             if worker is None:
                 continue
             if isinstance(message, Placed):
-                worker.was_placed = True
+                worker.begin()
                 logger.debug("%s is starting (%s)", worker.name, message.where)
             elif isinstance(message, LogMessage):
                 self._log(worker, message)
@@ -248,7 +267,7 @@ class Crew:
             self._facts = facts
         else:
             check_same(self._facts, worker.name, facts)
-        worker.facts, worker.is_ready = facts, True
+        worker.join(facts)
         if self._context is not None:
             self.send(worker, self._context)
         logger.debug("%s is ready (%s)", worker.name, facts.host)
@@ -292,10 +311,7 @@ class Crew:
 
     def _vacate(self, worker: Worker, counts: bool = True) -> None:
         self.restarts += 1
-        worker.number, worker.is_ready, worker.was_placed = 0, False, False
-        worker.losses += counts
-        delay = min(MAX_DELAY, FIRST_DELAY * 2 ** (worker.losses - 2)) if worker.losses > 1 else 0
-        worker.next_start = self.pool.now() + delay
+        worker.vacate(self.pool.now(), counts)
 
     def _log(self, worker: Worker, message: LogMessage) -> None:
         """Logs a message of a worker; the same text from other workers is not logged again."""

@@ -45,7 +45,7 @@ class WorkersExecutor(Executor):
     @contextmanager
     def _in_context(self, context: RunContext) -> Iterator[None]:
         self._context = context
-        self._scheduler.counts = Counts()
+        self._scheduler.reset_counts()
         self.crew.set_context(
             SetContext(context.seed, context.chat_template, context.think_end_token)
         )
@@ -64,8 +64,7 @@ class WorkersExecutor(Executor):
         """Answers requests with the workers; returns one outcome per request, in order."""
         outcomes: dict[int, Outcome] = {}
         total = len(requests) if isinstance(requests, Sized) else 0
-        before = self.counts.usage
-        self.counts.usage = type(before)()
+        self.counts.take_usage()
         workers = len(self.crew.workers)
         with progress(total, f"Answering ({workers} worker{'s' if workers > 1 else ''})") as bar:
 
@@ -79,7 +78,7 @@ class WorkersExecutor(Executor):
             try:
                 self._scheduler.run(kind, requests, deliver)
             finally:
-                self._context.usage.add(self.counts.usage)
+                self._context.usage.add(self.counts.take_usage())
         self.crew.log_rates()
         counts = self.counts
         logger.debug(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -68,6 +68,14 @@ class Portion:
             found.append(self._part(list(itertools.chain.from_iterable(chosen))))
         return found
 
+    def struck(self) -> Portion:
+        """Returns the portion with one strike more."""
+        return replace(self, strikes=self.strikes + 1)
+
+    def returned(self) -> Portion:
+        """Returns the portion as one that a worker had before."""
+        return replace(self, is_returned=True)
+
     def _part(self, kept: Sequence[int]) -> Portion:
         return Portion(
             [self.positions[i] for i in kept],
@@ -117,8 +125,7 @@ class Backlog:
 
     def put_back(self, portion: Portion) -> None:
         """Takes back a portion that has to be given to another worker, before all others."""
-        portion.is_returned = True
-        self._returned.append(portion)
+        self._returned.append(portion.returned())
 
     def take(self, workers: int) -> Portion | None:
         """Returns the next portion for one of so many workers; None if nothing is left."""
@@ -127,14 +134,24 @@ class Backlog:
         self._read(workers)
         if not self._groups:
             return None
-        at_least = self._quantum or MIN_REQUESTS
         wanted = max(1, self._cost // (max(1, workers) * SHARES))
         fair = -(-self._count // max(1, workers))  # at the end, nobody gets more than a fair share
-        at_least = min(at_least, fair)
-        if self._quantum:  # whole batches
-            each = max(1, self._cost // max(1, self._count))
-            wanted = max(1, round(wanted / each / self._quantum)) * self._quantum * each
-        return self._cut(wanted, at_least)
+        if self._quantum is None:
+            return self._cut(wanted, min(MIN_REQUESTS, fair))
+        batches = max(1, round(self._count / (max(1, workers) * SHARES) / self._quantum))
+        return self._take_count(batches * self._quantum)
+
+    def _take_count(self, most: int) -> Portion:
+        """Returns the first groups with up to so many requests; at least one group."""
+        most = min(most, MAX_REQUESTS)
+        taken = [self._groups.popleft()]
+        count = len(taken[0].requests)
+        while self._groups and count + len(self._groups[0].requests) <= most:
+            taken.append(self._groups.popleft())
+            count += len(taken[-1].requests)
+        if len(taken) == 1 and count > most:
+            self._divide(taken[0], taken[0].cost * most // count, most)
+        return self._joined(taken)
 
     def _take_returned(self, workers: int) -> Portion:
         """Returns a portion that was put back; a large one is divided if there is little else."""

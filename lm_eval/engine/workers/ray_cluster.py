@@ -125,6 +125,25 @@ class _Actor:
     """How many messages were sent to it."""
     unreachable_since: float | None = None
 
+    def send(self, data: bytes) -> None:
+        """Sends a message; if that fails, the next `take` fails as well."""
+        self.handle.send.remote(self.sent, data)
+        self.sent += 1
+
+    def place(self, node: str) -> None:
+        """Notes on which machine the actor runs."""
+        self.node = node
+
+    def receive(self, messages: int) -> None:
+        """Counts messages that were read."""
+        self.received += messages
+        self.unreachable_since = None
+
+    def is_lost(self) -> bool:
+        """Returns whether the machine has been out of reach for long; call it when it is so."""
+        self.unreachable_since = self.unreachable_since or time.monotonic()
+        return time.monotonic() - self.unreachable_since > UNREACHABLE_SECONDS
+
 
 class RayPool(WorkerPool):
     """Starts each worker as an actor of a Ray cluster."""
@@ -198,9 +217,7 @@ class RayPool(WorkerPool):
         actor = self._actors.get(worker)
         if actor is None:
             return
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        actor.handle.send.remote(actor.sent, data)  # a failure is also that of the next `take`
-        actor.sent += 1
+        actor.send(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def poll(self, timeout: float) -> Sequence[tuple[int, Message]]:
         refs = list(self._refs)
@@ -224,21 +241,20 @@ class RayPool(WorkerPool):
         try:
             reply = self._ray.get(ref)
         except exceptions.ActorUnavailableError as error:
-            actor.unreachable_since = actor.unreachable_since or time.monotonic()
-            if time.monotonic() - actor.unreachable_since < UNREACHABLE_SECONDS:
-                time.sleep(0.1)
-                self._ask(number, kind)
-                return []
-            return self._lost(number, error)
+            if actor.is_lost():
+                return self._lost(number, error)
+            time.sleep(0.1)
+            self._ask(number, kind)
+            return []
         except exceptions.RayError as error:
             return self._lost(number, error)
-        actor.unreachable_since = None
         if kind == "where":
-            host, actor.node, pid = reply
+            host, node, pid = reply
+            actor.place(node)
             self._ask(number, "take")
             return [(number, Placed(f"{host}, process {pid}"))]
         messages, how = reply
-        actor.received += len(messages)
+        actor.receive(len(messages))
         found: list[tuple[int, Message]] = [(number, pickle.loads(data)) for data in messages]
         if how is not None:
             self.stop(number)

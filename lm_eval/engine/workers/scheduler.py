@@ -74,6 +74,14 @@ class _Assignment:
     """The positions whose outcomes were taken from this assignment."""
     is_cancelled: bool = False
 
+    def begin(self, now: float) -> None:
+        """Notes that the worker has begun, unless that is known."""
+        self.began = self.began or now
+
+    def cancel(self) -> None:
+        """Notes that nobody needs it any more."""
+        self.is_cancelled = True
+
 
 @dataclass
 class Counts:
@@ -86,6 +94,29 @@ class Counts:
     """How many requests were given to a worker again: after a loss, or to a second one."""
     quarantined: int = 0
     portions: int = 0
+
+    def count_portion(self) -> None:
+        """Counts a portion that is given to a worker."""
+        self.portions += 1
+
+    def count_again(self, requests: int) -> None:
+        """Counts requests that are given to a worker again."""
+        self.reassigned += requests
+
+    def count_given_up(self) -> None:
+        """Counts a request that is given up."""
+        self.quarantined += 1
+
+    def add(self, finished: Finished) -> None:
+        """Adds what was counted for a portion."""
+        self.usage.add(finished.usage)
+        for name, value in finished.totals.items():
+            self.totals[name] = self.totals.get(name, 0) + value
+
+    def take_usage(self) -> Usage:
+        """Returns the usage since the last call."""
+        taken, self.usage = self.usage, Usage()
+        return taken
 
 
 #: Called with the positions of requests and their outcomes, as soon as they are known.
@@ -105,6 +136,10 @@ class Scheduler:
         self._numbers = itertools.count(1)
         #: What each worker has, in the order in which it answers.
         self._open: dict[Worker, dict[int, _Assignment]] = {}
+        self.counts = Counts()
+
+    def reset_counts(self) -> None:
+        """Starts counting anew."""
         self.counts = Counts()
 
     def run(self, kind: str, requests: Iterable[Instance], deliver: Deliver) -> None:
@@ -227,7 +262,7 @@ class _Run:
         number, now = next(self._numbers), self._crew.pool.now()
         own = self._open.setdefault(worker, {})
         own[number] = _Assignment(worker, portion, now, None if own else now)
-        self._counts.portions += 1
+        self._counts.count_portion()
         self._crew.send(worker, Work(number, self._kind, Requests(portion.requests)))
 
     def _help_others(self, idle: Sequence[Worker]) -> None:
@@ -242,7 +277,7 @@ class _Run:
             rest = self._rest(assignment)
             if rest is not None:
                 for part in rest.split(len(helpers)) if len(rest) > 1 else [rest]:
-                    self._counts.reassigned += len(part)
+                    self._counts.count_again(len(part))
                     self._give(helpers.popleft(), part)
 
     def _take_back(self, count: int) -> None:
@@ -281,7 +316,7 @@ class _Run:
 
     def _cancel(self, number: int, assignment: _Assignment) -> None:
         if not assignment.is_cancelled:
-            assignment.is_cancelled = True
+            assignment.cancel()
             self._crew.send(assignment.worker, Cancel(number))
 
     def _rest(self, assignment: _Assignment) -> Portion | None:
@@ -290,7 +325,7 @@ class _Run:
         return assignment.portion.only(p for p in positions if p in self._unanswered)
 
     def _put_back(self, portion: Portion) -> None:
-        self._counts.reassigned += len(portion)
+        self._counts.count_again(len(portion))
         self._backlog.put_back(portion)
 
     # -- collecting --------------------------------------------------------------------------------
@@ -348,7 +383,7 @@ class _Run:
             values.append(outcome)
         if kept:
             self._any_answer = True
-            assignment.began = assignment.began or assignment.given
+            assignment.begin(assignment.given)
             self._deliver(kept, values)
 
     def _finish(self, worker: Worker, event: Finished, assignment: _Assignment) -> None:
@@ -357,12 +392,10 @@ class _Run:
             return
         self._in_a_row.pop(worker, None)
         self._accept(assignment, event.positions, event.outcomes)
-        self._crew.has_answered(worker, len(assignment.portion), event.seconds)
+        worker.count(len(assignment.portion), event.seconds)
         self._speeds.append(event.seconds / max(1, assignment.portion.cost))
         if assignment.accepted:
-            self._counts.usage.add(event.usage)
-            for name, value in event.totals.items():
-                self._counts.totals[name] = self._counts.totals.get(name, 0) + value
+            self._counts.add(event)
         rest = self._rest(assignment)
         if rest is not None and not self._is_open_elsewhere(rest):
             raise ModelError(
@@ -381,7 +414,7 @@ class _Run:
         own = self._open[worker]
         del own[number]
         for one in own.values():
-            one.began = one.began or self._crew.pool.now()
+            one.begin(self._crew.pool.now())
             break
 
     def _lose(self, own: dict[int, _Assignment], lost: Lost) -> None:
@@ -433,8 +466,7 @@ class _Run:
             what,
         )
         for part in parts:
-            part.strikes = strikes
-            self._put_back(part)
+            self._put_back(part.struck())
 
     def _quarantine(self, portion: Portion, reason: str) -> None:
         """Gives up the request that is the cause of failures."""
@@ -447,7 +479,7 @@ class _Run:
             attempts,
             reason.rstrip("."),
         )
-        self._counts.quarantined += 1
+        self._counts.count_given_up()
         self._unanswered.difference_update(portion.positions)
         failure = Failure(f"given up after {attempts} attempts: {reason}")
         self._deliver(portion.positions, [failure] * len(portion))
