@@ -303,17 +303,9 @@ def test_the_entry_points_take_the_published_parameters() -> None:
             SIMPLE_EVALUATE,
             [
                 *("data_dir", "confidence", "cluster", "sample", "sample_seed", "output_path"),
-                *(
-                    "fresh",
-                    "max_failed",
-                    "decontaminate",
-                    "require_isolation",
-                    "repeats",
-                    "metrics",
-                ),
                 *("fresh", "max_failed", "decontaminate", "require_isolation"),
                 *("executor", "workers", "gpus_per_worker", "cpus_per_worker"),
-                *("ray_address", "max_restarts"),
+                *("ray_address", "max_restarts", "repeats", "metrics"),
             ],
         ),
         (

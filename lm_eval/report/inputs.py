@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.errors import ConfigError, DataError, EvalError, OutputError
-from lm_eval.rescore import Changes, Source, rescore
+from lm_eval.rescore import Source, rescore
 from lm_eval.results.files import sample_files
 from lm_eval.results.find_logs import find_logs, results_beside
 from lm_eval.results.reader import latest_results, read_results
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.runs.folder import PARTIAL_RESULTS_FILE
 from lm_eval.runs.stored import StoredRun, choose_runs, find_runs
+from lm_eval.stored_requests import Changes
 from lm_eval.sweeps.record import SweepRecord, is_sweep, read_sweep
 
 logger = logging.getLogger(__name__)
