@@ -126,7 +126,8 @@ MAY_USE = {
     | TASK_CONTRACTS
     | {"tasks", "preparation", "engine", "models", "results", "evaluator"},
     "callback": FOUNDATION | {"live", "sweeps", "results"},
-    "report": FOUNDATION | {"rescore", "comparison", "results", "runs", "sweeps"},
+    "report": FOUNDATION
+    | {"rescore", "stored_requests", "comparison", "results", "runs", "sweeps"},
     "viewer": FOUNDATION | {"engine", "report", "runs"},
     "evaluator_config": FOUNDATION | {"config", "tasks"},
     "evaluator_utils": FOUNDATION | {"tasks", "preparation", "integrity"},
