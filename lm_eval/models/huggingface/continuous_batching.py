@@ -112,19 +112,21 @@ class Launched:
     rows: list[Row]
     tokens: Tensor
     """(steps, rows)"""
+    by_steps: bool
+    """Whether they are chosen by decoding steps. Otherwise they are the first tokens of answers."""
     arrived: Any
     """The CUDA event after the copy; None if there is nothing to wait for."""
 
     @classmethod
-    def of(cls, rows: list[Row], tokens: Tensor) -> Launched:
+    def of(cls, rows: list[Row], tokens: Tensor, *, by_steps: bool) -> Launched:
         """Starts to copy the tokens to the host, without waiting."""
         if tokens.device.type != "cuda":
-            return cls(rows, tokens.clone(), None)
+            return cls(rows, tokens.clone(), by_steps, None)
         on_host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
         on_host.copy_(tokens, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record(torch.cuda.current_stream(tokens.device))
-        return cls(rows, on_host, arrived)
+        return cls(rows, on_host, by_steps, arrived)
 
     def read(self) -> Any:
         """Waits for the tokens; returns them as an array (rows, steps)."""
@@ -244,15 +246,19 @@ class ContinuousBatch:
         with torch.inference_mode():
             while True:
                 self._drop_ended()
-                self._admit()
+                # The device runs the steps while the host prepares the reading of prompts.
                 if self._rows:
                     self._launch_steps()
-                elif not self._launched:
-                    if self._rows or self._has_waiting:
-                        continue
+                self._admit()
+                if not self._rows and not self._launched:
                     return
-                while len(self._launched) > (1 if self._rows else 0):
+                while self._launched and (not self._rows or self._portions_launched > 1):
                     yield from self._read(self._launched.popleft())
+
+    @property
+    def _portions_launched(self) -> int:
+        """The number of portions of steps whose tokens were not read yet."""
+        return sum(launched.by_steps for launched in self._launched)
 
     def start(self) -> list[int]:
         """Reads as many prompts as fit, for a trial; returns the first request of each row."""
@@ -393,7 +399,7 @@ class ContinuousBatch:
         token, is_number = choose_tokens(logits, self.settings, first)
         self._add_rows(rows, token, draws)
         marked = torch.where(is_number, token, NAN_TOKEN)
-        self._launched.append(Launched.of(rows, marked[None]))
+        self._launched.append(Launched.of(rows, marked[None], by_steps=False))
         read = [self.prompts[unit] for unit in units]
         self.usage.count_prompt(sum(len(p.tokens) * len(p.requests) for p in read), count)
         return len(units)
@@ -459,7 +465,7 @@ class ContinuousBatch:
             table, [row.position for row in self._rows], [row.chosen for row in self._rows], groups
         )
         tokens = self.step.run(len(self._rows), steps, max(expected, remaining))
-        self._launched.append(Launched.of(list(self._rows), tokens))
+        self._launched.append(Launched.of(list(self._rows), tokens, by_steps=True))
         for row in self._rows:
             row.advance(steps)
 

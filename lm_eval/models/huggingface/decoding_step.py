@@ -37,13 +37,18 @@ logger = logging.getLogger(__name__)
 
 NAN_TOKEN = -1
 """Placeholder for a token whose logits were NaN."""
+MIN_BATCH_SIZE = 32
+"""When answers end, the batch size is not reduced below this."""
 MIN_STEPS_TO_CAPTURE = 12
 """A step is captured only if it is repeated so often; capturing takes as long as a few steps."""
 
 
 def batch_sizes(most: int) -> list[int]:
-    """Returns the batch sizes for which steps are captured, in ascending order, up to `most`."""
-    sizes = {most, *(scale << n for n in range(most.bit_length()) for scale in (1, 3))}
+    """Returns the batch sizes for which steps are captured, in ascending order, up to `most`.
+
+    A step of fewer than `MIN_BATCH_SIZE` rows takes about as long as one of that many.
+    """
+    sizes = {most, *(MIN_BATCH_SIZE << n for n in range(16)), *(3 << n for n in range(5, 16))}
     return sorted(size for size in sizes if size <= most)
 
 
