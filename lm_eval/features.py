@@ -23,6 +23,7 @@ FEATURES = {
     "formats": "lm_eval.prompts.formats",
     "from_logits": "lm_eval.models:from_logits",
     "helpers": "lm_eval.helpers",
+    "live_evaluation": "lm_eval.live:evaluate_live",
     "mirrors": "lm_eval.data.mirror",
     "model_locations": "lm_eval.models.location:location_of",
     "packs": "lm_eval.tasks.packs",
@@ -34,6 +35,7 @@ FEATURES = {
     "scripted_model": "lm_eval.models.scripted:ScriptedLM",
     "served": "lm_eval.models.served.model:ServedLM",
     "stored_answers": "lm_eval.engine.store",
+    "sweeps": "lm_eval.sweeps.sweep:run_sweep",
 }
 
 

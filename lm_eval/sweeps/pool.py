@@ -96,7 +96,7 @@ class Pool:
         new one. On an interrupt, workers are interrupted, too, and store their answers.
         """
         waiting = list(jobs)
-        together = self._all > 1 or (self._most or 1) > 1
+        together = (self._all if self._most is None else self._most) > 1
         try:
             while waiting or self._workers:
                 for job in [job for job in waiting if self._fits(job)]:
