@@ -8,7 +8,8 @@ Modes are the modules of `benchmarks/fuzzing/` that have `make` and `attempt`:
 
 An input that takes too long is tried once more, because the machine may have been busy. Each seed
 is one input, so a finding is repeated with `--seed N --count 1`. Prints how many inputs
-had which outcome, and every finding. The exit code is 1 if there are findings.
+had which outcome, and every finding; after Ctrl-C, those so far. The exit code is 1 if there are
+findings.
 """
 
 from __future__ import annotations
@@ -96,21 +97,26 @@ def main() -> int:
     given = parser.parse_args()
     worker, outcomes, slowest = Worker(given.mode, given.seconds), Counter[str](), (0.0, 0)
     started = time.monotonic()
-    for seed in range(given.seed, given.seed + given.count):
-        before = time.monotonic()
-        found = worker.attempt(seed)
-        if "hang" in found:  # again in a new process: the machine may have been busy
+    try:
+        for seed in range(given.seed, given.seed + given.count):
+            before = time.monotonic()
             found = worker.attempt(seed)
-        slowest = max(slowest, (time.monotonic() - before, seed))
-        kind, text = next(iter(found.items()))
-        outcomes[text if kind == "outcome" else kind] += 1
-        if kind != "outcome":
-            print(f"seed {seed}: {kind}: {text}", flush=True)
-        elif given.verbose:
-            print(f"seed {seed}: {text}", flush=True)
+            if "hang" in found:  # again in a new process: the machine may have been busy
+                found = worker.attempt(seed)
+            slowest = max(slowest, (time.monotonic() - before, seed))
+            kind, text = next(iter(found.items()))
+            outcomes[text if kind == "outcome" else kind] += 1
+            if kind != "outcome":
+                print(f"seed {seed}: {kind}: {text}", flush=True)
+            elif given.verbose:
+                print(f"seed {seed}: {text}", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted")
     worker.close()
     findings = sum(outcomes[kind] for kind in ("traceback", "crash", "hang"))
-    print(f"{given.count} inputs of the mode {given.mode} in {time.monotonic() - started:.0f} s:")
+    print(
+        f"{outcomes.total()} inputs of the mode {given.mode} in {time.monotonic() - started:.0f} s:"
+    )
     for outcome, count in outcomes.most_common():
         print(f"  {count:6}  {outcome}")
     print(f"slowest: seed {slowest[1]}, {slowest[0]:.1f} s. Findings: {findings}.")

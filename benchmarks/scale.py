@@ -6,6 +6,15 @@ Each case runs in a process of its own, with the dummy model unless it is named 
 seconds and the peak of its memory. `documents`: 300,000 documents with four choices. `tasks`: 5,000
 task files. `group`: a group of 10,000 tasks, one document each. `text`: one document of 5 MB, with
 the demo model; `hf_text`: the same with a transformers model, whose path `--hf` gives.
+
+Measured on two busy cores with Python 3.11, seconds of CPU and peak of memory:
+
+    documents  19.7 s,  778 MB
+    tasks       7.5 s,  202 MB
+    group      11.9 s,  352 MB
+
+The text of 5 MB is 2.8 million tokens of the demo model. The peak of 1,155 MB is that of the
+tokenizer, which encodes the text as a whole; the windows are read in batches.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 import lm_eval
 from lm_eval.config.task import TaskConfig
-from lm_eval.errors import ModelError
+from lm_eval.errors import DataError, ModelError
 from lm_eval.models.scripted import ScriptedLM
 from lm_eval.tasks import TaskManager
 from tests.conftest import Command, Folder
@@ -359,3 +359,12 @@ def test_answers_of_the_wrong_shape_are_named(colours: Folder, answers: object, 
     manager = TaskManager(include_path=colours.path)
     with pytest.raises(ModelError, match=said):
         lm_eval.simple_evaluate(Odd(), tasks=["colours"], task_manager=manager)
+
+
+def test_a_sample_with_an_infinite_document_number_is_refused(tmp_path: Path) -> None:
+    from lm_eval.results.sample_log import read_log
+
+    log = tmp_path / "samples_x_2026-01-01T00-00-00.jsonl"
+    log.write_text('{"doc_id": 1e999, "doc": {}, "arguments": [["a"]], "resps": [["b"]]}\n')
+    with pytest.raises(DataError, match=r"jsonl:1: is not a sample: OverflowError"):
+        read_log(log)

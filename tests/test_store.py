@@ -592,3 +592,14 @@ def test_a_folder_that_cannot_be_resumed_is_explained(
 def test_the_errors_are_of_one_family() -> None:
     assert issubclass(StoreError, OutputError)
     assert issubclass(OutputError, EvalError)
+
+
+def test_a_damaged_name_in_the_schema_is_reported_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "answers.sqlite"
+    with AnswerStore(path, "model") as store:
+        store.add("generate_until", [b"k" * 16], ["answer"])
+    content = path.read_bytes()
+    assert b"tableanswersanswers" in content  # type, name and table of the schema's row
+    path.write_bytes(content.replace(b"tableanswersanswers", b"tablea\xeeswersanswers", 1))
+    with pytest.raises(StoreError, match="damaged"):
+        AnswerStore(path, "model")

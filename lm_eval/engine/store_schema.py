@@ -31,6 +31,13 @@ class StoreConnection(sqlite3.Connection):
         super().__init__(*args, **kwargs)
         self.text_factory = lambda content: content.decode(errors="replace")
 
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        """Executes a statement; raises `sqlite3.Error` also if a damaged name is in the message."""
+        try:
+            return super().execute(*arguments)
+        except UnicodeDecodeError as error:  # of the message: it quotes a name in the file
+            raise sqlite3.DatabaseError(error.object.decode(errors="replace")) from error
+
 
 @dataclass(frozen=True)
 class Schema:

@@ -159,7 +159,7 @@ def read_log(path: Path) -> list[RecordedDocument]:
         for number, row in enumerate(_rows(path), start=1):
             try:
                 recorded = _recorded(row)
-            except (KeyError, TypeError, IndexError, AttributeError) as error:
+            except (LookupError, TypeError, AttributeError, OverflowError) as error:
                 raise DataError(
                     f"{path}:{number}: is not a sample: {type(error).__name__}: {error}. Each row "
                     "must have `doc_id`, `doc`, `arguments` and `resps`, as lm_eval writes them."
@@ -280,7 +280,7 @@ def read_samples_file(path: Path) -> list[dict[str, Any]]:
         ]
     except DataError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(
             f"{path}: cannot be read as a sample log ({type(error).__name__}: {error})."
         ) from error
