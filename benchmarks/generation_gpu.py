@@ -16,7 +16,8 @@ do not end by themselves:
 
 Run both harnesses in the same session on the same machine: only ratios are meaningful. The time is
 that of `generate_until`, including tokenization. `busy` is the share of that time in which the GPU
-computes; it is measured in a second run, because the profiler takes time (`--busy`).
+computes; it is measured in a second run, because the profiler takes time (`--busy`). `--new=N`
+changes the number of new tokens.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any
 bench, tokenizer_folder, out, who = sys.argv[1:5]
 workloads = [name for name in sys.argv[5:] if not name.startswith("--")]
 measure_busy = "--busy" in sys.argv
+new_tokens = next((int(a.split("=")[1]) for a in sys.argv if a.startswith("--new=")), None)
 sys.path.insert(0, bench)
 os.environ["HF_HUB_OFFLINE"] = "1"
 if who == "ours":
@@ -142,10 +144,10 @@ def limit_seconds(net: Any, sizes: dict[str, int], rows: int, steps: float, own:
     return prefill + steps * (products + rows * own * token / BANDWIDTH)
 
 
-def measure(name: str, net: Any, tokenizer: Any, busy: bool = False) -> dict[str, Any]:
+def measure(name: str, net: Any, tokenizer: Any) -> dict[str, Any]:
     """Returns the measurements of one workload: times in seconds, peak memory in MiB."""
     spec = WORKLOADS[name]
-    repeats, new = spec.get("repeats", 1), spec["new"]
+    repeats, new = spec.get("repeats", 1), new_tokens or spec["new"]
     start = time.time()
     kwargs = {} if who == "ours" else {"batch_size": BATCH_SIZE}
     lm = HFLM(pretrained=net, tokenizer=tokenizer, max_length=4096, **kwargs)
@@ -164,7 +166,9 @@ def measure(name: str, net: Any, tokenizer: Any, busy: bool = False) -> dict[str
                 type(r)(r.request_type, r.doc, (f"{r.args[0]}{n % 10}{n // 10}", r.args[1]), n)
                 for n, r in enumerate(requests)
             ]
-        texts = [tokenizer(r.args[0])["input_ids"] for r in requests[:: repeats if busy else 1]]
+        texts = [
+            tokenizer(text)["input_ids"] for text in dict.fromkeys(r.args[0] for r in requests)
+        ]
         _, found["distinct"], found["tokens_in"] = workload.compute_limit_seconds(net, texts)
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -182,7 +186,6 @@ def measure(name: str, net: Any, tokenizer: Any, busy: bool = False) -> dict[str
 
     lm.generate_until = timed
     sampled = {"do_sample": True, "temperature": 0.7} if repeats > 1 else {}
-    stop = {} if lengths or "lengths" in spec else {"until": ["@@never@@"]}
     start = time.time()
     lm_eval.simple_evaluate(
         model=lm,
@@ -190,11 +193,11 @@ def measure(name: str, net: Any, tokenizer: Any, busy: bool = False) -> dict[str
         limit=spec["docs"],
         bootstrap_iters=0,
         log_samples=False,
-        gen_kwargs={"max_gen_toks": new, **(stop or {"until": ["@@never@@"]}), **sampled},
+        gen_kwargs={"max_gen_toks": new, "until": ["@@never@@"], **sampled},
     )
     tokens = sum(lengths) if lengths else found["answers"] * new
     return {
-        "workload": name, "who": who, **found, "tokens_out": tokens,
+        "workload": name, "who": who, "new": new, **found, "tokens_out": tokens,
         "tokens_per_s": round(tokens / found["generate_s"]),
         "times_limit": round(found["generate_s"] / found["limit_s"], 2),
         "whole_s": time.time() - start, "model_made_s": made,
