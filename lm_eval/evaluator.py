@@ -38,8 +38,9 @@ from lm_eval.logs import setup_logging
 from lm_eval.models.create import (
     check_before_loading,
     check_model,
+    close_model,
+    create_model,
     never_measured,
-    opened_model,
 )
 from lm_eval.models.identity import model_identity
 from lm_eval.models.seeding import seed_generators
@@ -138,7 +139,8 @@ def _evaluate_run(
         with stages("load_model"):
             if lm is None:
                 check_before_loading(run)
-                lm = opened.enter_context(opened_model(run))
+                lm = create_model(run)
+                opened.callback(close_model, lm)
         seed_generators(run.seed)
         return evaluate_tasks(
             run, lm, tasks, groups, active_run, stages, run.seed.torch, started, decontamination
