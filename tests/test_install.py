@@ -127,13 +127,14 @@ def test_the_pythons_that_are_claimed_are_the_ones_that_are_tested() -> None:
 
 def test_every_test_environment_is_installed_under_exact_pins() -> None:
     pinned = pins("constraints/test.txt")
-    for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]:
+    extras = PROJECT["optional-dependencies"]
+    for text in [*PROJECT["dependencies"], *extras["dev"], *extras["ray"]]:
         assert requirement(text)[0] in pinned, f"run `make pins`: {text}"
     for line in read("requirements-test.txt").splitlines():
         if line and not line.startswith("#"):
             assert requirement(line)[0] in pinned, f"run `make pins`: {line}"
     installs = re.findall(r"\$\(PIP_QUIET\)((?:.|\\\n)*)--editable", read("Makefile"))
-    assert len(installs) == 4
+    assert len(installs) == 5
     for arguments in installs:
         assert "--constraint constraints/" in arguments
 
