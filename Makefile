@@ -196,7 +196,7 @@ PINNED = by 'make pins', which made this file; edit pyproject.toml or requiremen
 pins: .venv/pins/ready-$(VERSION)  ## update constraints/ to the newest (and oldest) allowed versions
 	@echo "==> Writing constraints/test.txt, constraints/docs.txt and constraints/lowest.txt"
 	@{ echo "# The newest versions for each Python, $(PINNED)"; \
-		$(PIN) --universal --extra dev pyproject.toml requirements-test.txt; \
+		$(PIN) --universal --extra dev --extra ray pyproject.toml requirements-test.txt; \
 		} > .venv/pins/test.txt && mv .venv/pins/test.txt constraints/
 	@{ echo "# The newest versions for each Python, $(PINNED)"; \
 		$(PIN) --universal requirements-docs.txt; \

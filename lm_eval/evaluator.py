@@ -40,9 +40,10 @@ from lm_eval.logs import setup_logging
 from lm_eval.models.create import (
     check_before_loading,
     check_model,
+    close_model,
+    create_model,
     length_check,
     never_measured,
-    opened_model,
 )
 from lm_eval.models.identity import model_identity
 from lm_eval.models.seeding import seed_generators
@@ -147,7 +148,8 @@ def _evaluate_run(
                 with mirror_at(run.data_dir):
                     check_lengths(run, length_check(run), tasks)
                 check_room(run.model_args, generation_settings(tasks))
-                lm = opened.enter_context(opened_model(run))
+                lm = create_model(run)
+                opened.callback(close_model, lm)
         seed_generators(run.seed)
         return evaluate_tasks(
             run, lm, tasks, groups, active_run, stages, run.seed.torch, started, decontamination

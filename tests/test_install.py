@@ -127,7 +127,8 @@ def test_the_pythons_that_are_claimed_are_the_ones_that_are_tested() -> None:
 
 def test_every_test_environment_is_installed_under_exact_pins() -> None:
     pinned = pins("constraints/test.txt")
-    for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]:
+    extras = PROJECT["optional-dependencies"]
+    for text in [*PROJECT["dependencies"], *extras["dev"], *extras["ray"]]:
         assert requirement(text)[0] in pinned, f"run `make pins`: {text}"
     for line in read("requirements-test.txt").splitlines():
         if line and not line.startswith("#"):

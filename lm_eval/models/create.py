@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from lm_eval.api.instance import OUTPUT_TYPES
@@ -145,16 +144,6 @@ def close_model(lm: LM) -> None:
     """Ends the workers of a model that `create_model` returned; does nothing for other models."""
     if isinstance(lm, RemoteLM):
         lm.close()
-
-
-@contextmanager
-def opened_model(run: RunConfig) -> Iterator[LM]:
-    """Yields the model of the run (`create_model`), and ends its workers after the `with` block."""
-    lm = create_model(run)
-    try:
-        yield lm
-    finally:
-        close_model(lm)
 
 
 def _raise_unknown(model: str) -> NoReturn:
