@@ -124,12 +124,16 @@ class PromptPages(TreeLayout):
         node = np.concatenate([none, *(nodes for nodes, _ in places)])
         page = np.concatenate([none, *(np.full(len(nodes), page) for nodes, page in places)])
         offset = np.concatenate([none, *(np.arange(len(nodes)) for nodes, _ in places)])
-        self._places = np.stack([node, page, offset])
+        # An even number, so that each part begins at 16 bytes: the kernel is compiled anew for
+        # pointers that are aligned differently.
+        self._count = len(node)
+        spare = np.zeros(self._count % 2, dtype=np.int64)
+        self._places = np.stack([np.append(part, spare) for part in (node, page, offset)])
         self._sent: dict[torch.device, Tensor] = {}
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
         """Writes the keys and values of one layer, (1, K, nodes, E), to the pages."""
         if k.device not in self._sent:
             self._sent[k.device] = copy_to_device(self._places, k.device)
-        node, page, offset = self._sent[k.device]
+        node, page, offset = self._sent[k.device][:, : self._count]
         self._cache.write(layer, k, v, node, page, offset)
