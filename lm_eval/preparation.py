@@ -23,6 +23,7 @@ from lm_eval.data.draw import draw
 from lm_eval.errors import (
     ConfigError,
     DataError,
+    EvalError,
     ModelError,
     as_original_type,
     describe_cause,
@@ -48,8 +49,12 @@ def load_tasks(run: RunConfig, manager: TaskManager) -> TaskDict:
         )
     try:
         loaded = manager.load(run.task_list)
-    except DataError:
-        _check_consent(run, manager.outline(run.task_list))  # no data is needed to refuse that
+    except DataError as error:
+        try:
+            outline = manager.outline(run.task_list)
+        except EvalError:
+            raise error from error.__cause__
+        _check_consent(run, outline)  # no data is needed to refuse that
         raise
     for name in run.samples or {}:
         if name not in loaded["tasks"]:

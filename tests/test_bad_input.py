@@ -80,7 +80,7 @@ def test_misspelt_model_argument_offers_the_nearest(lm_eval_command: Command) ->
         ("--gen_kwargs", "{broken", "not a JSON object"),
         ("--gen_kwargs", "temprature=0.3", "Did you mean 'temperature'?"),
         ("--verbosity", "loud", "invalid choice: 'LOUD'"),
-        ("--limt", "3", "unrecognized arguments: --limt 3. Did you mean '--limit'?"),
+        ("--limt", "3", "unrecognized arguments: --limt 3. Did you mean '--limit'"),
         ("--samples", "nowhere.json", "there is no file nowhere.json"),
         ("--samples", '{"demo_choice": "all"}', "document numbers"),
         ("--include_path", "nowhere", "there is no folder"),

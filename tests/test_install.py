@@ -137,7 +137,7 @@ def test_every_test_environment_is_installed_under_exact_pins() -> None:
         if line and not line.startswith("#"):
             assert "==" in line or requirement(line)[0] in pinned, line
     installs = re.findall(r"\$\(PIP_QUIET\)((?:.|\\\n)*)--editable", read("Makefile"))
-    assert len(installs) == 5
+    assert len(installs) == 6
     for arguments in installs:
         assert "--constraint constraints/" in arguments
 

@@ -239,13 +239,14 @@ class FilterEnsemble:
 
 def _answers_for(step: Filter, instances: Sequence[Instance]) -> Iterable[Any]:
     """Returns the answers that the first step of a pipeline gets, one entry per request."""
+    only_reads = bool(getattr(step, "ONLY_READS", False))  # the class may not derive from ours
     given = (
-        (instance.answers if step.ONLY_READS else instance.resps)
+        (instance.answers if only_reads else instance.resps)
         if instance.thinking is None
         else instance.conclusions
         for instance in instances
     )
-    return given if step.ONLY_READS else list(given)
+    return given if only_reads else list(given)
 
 
 def _selects_repeats(step: Any) -> bool:

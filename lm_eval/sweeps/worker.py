@@ -16,7 +16,12 @@ from typing import Any
 from lm_eval.config.run import RunConfig
 from lm_eval.errors import EvalError, describe_cause, raise_interrupt
 from lm_eval.evaluator import exits_as_errors, run_evaluation
-from lm_eval.models.create import check_before_loading, check_model, create_model
+from lm_eval.models.create import (
+    check_before_loading,
+    check_model,
+    close_model,
+    create_model,
+)
 from lm_eval.models.seeding import seed_generators
 from lm_eval.runs.observer import RunObserver
 
@@ -99,6 +104,7 @@ def work(
         answers = results.get("answers") if results else None
         asked = answers["asked"] if answers else 0
         send({"event": FINISHED, "run": name, "partial": partial, "asked": asked})
+    close_model(lm)
     send({"event": DONE})
 
 

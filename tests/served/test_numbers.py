@@ -26,6 +26,7 @@ WRONG = [
     ("timeout", -5.0, "above 0"),
     ("timeout", "nan", "a number of seconds"),
     ("num_concurrent", "many", "a number of requests, at least 1"),
+    ("thinking_budget", 0, "an integer of at least 1"),
     ("num_concurrent", 0, "at least 1"),
     ("num_concurrent", 2.5, "a number of requests"),
     ("num_concurrent", True, "a number of requests"),

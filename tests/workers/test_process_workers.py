@@ -62,7 +62,7 @@ def test_killed_processes_are_replaced_and_answers_are_kept(tmp_path: Path) -> N
     done = threading.Event()
 
     def kill_some() -> None:
-        for _ in range(3):
+        for _ in range(2):  # a request with which three workers end is given up
             before = set(lms.processes(log))
             while not (new := set(lms.processes(log)) - before) and not done.wait(0.01):
                 continue

@@ -64,6 +64,7 @@ NUMBERS: dict[str, Number] = {
     "batch_size": Number("a number of prompts, at least 1, or 'auto'", minimum=1, word="auto"),
     "seed": Number("a whole number", minimum=None, optional=True),
     "max_length": Number("a number of tokens, at least 2", minimum=2, optional=True),
+    "thinking_budget": Number("an integer of at least 1", minimum=1, optional=True),
     "custom_prefix_token_id": Number("the id of a token, a number of at least 0", optional=True),
     "timeout": _SECONDS,
     "deadline": _SECONDS,
