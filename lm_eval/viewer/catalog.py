@@ -121,6 +121,7 @@ class Catalog:
             "table": {"rows": [], "levels": []},
             "differences": None,
             "studies": [],
+            "sweeps": [],
             "tasks": [],
             "selection": "",
             "provenance": [],
