@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 else:
     try:
         from transformers import TrainerCallback as TrainerBase
-    except ImportError as error:
+    except ImportError:
         from lm_eval.extras import install_command
 
-        raise ImportError(
-            f"lm_eval.callback needs transformers: {install_command('hf')}."
-        ) from error
+        class TrainerBase:
+            """Stands in for the base class of transformers; no instance can be created."""
+
+            def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+                raise ImportError(f"{cls.__name__} needs transformers: {install_command('hf')}.")
+
 
 logger = logging.getLogger(__name__)
 

@@ -305,7 +305,9 @@ def never(*arguments: Any) -> str:
 def test_what_cannot_be_computed_is_reported_before_the_model_loads(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    wrong_model = ["--model", "hf", "--model_args", f"pretrained={tmp_path / 'no-such-model'}"]
+    file = tmp_path / "broken.py"
+    file.write_text("from lm_eval.api.model import LM\nclass Broken(LM):\n    'Has no methods.'\n")
+    wrong_model = ["--model", f"{file}:Broken"]
     assert main(["run", *wrong_model, "--tasks", "demo_sums", *arguments]) == 2
     assert message in capsys.readouterr().err
 

@@ -319,7 +319,10 @@ def test_settings_of_values_are_merged_over_those_of_the_file(sweep_file: Write)
         ({"checkpoints": "nowhere/step*"}, "no folder matches 'nowhere/step*'"),
         ({"checkpoints": []}, "checkpoints is empty"),
         ({"checkpoints": "a", "revisions": "b"}, "give either checkpoints or revisions"),
-        ({"matrix": {"tasks": [["demo_chioce"]]}}, "run 'demo_chioce': there is no task"),
+        (
+            {"model": "demo", "matrix": {"tasks": [["demo_chioce"]]}},
+            "run 'demo_chioce': there is no task",
+        ),
         ({"matrix": {"model": ["dmo"]}, "tasks": "demo_choice"}, "run 'dmo': "),
         ({"matrix": {"model": ["demo"]}}, "run 'demo': no tasks were given"),
     ],
