@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -22,7 +23,10 @@ settings.load_profile("without deadline")
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 # Tests do not see the packs that the user of this machine has added.
 os.environ["LMEVAL_PACKS_DIR"] = os.devnull
-
+# Tests send these signals to themselves and to their children, which inherit it if a shell started
+# the tests in the background (`nohup … &`) and so let them ignore both.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 #: A key that every test has in its environment. No test may leave it in a file or an output.
 PLANTED_KEY = "planted-Qv81-suite-key-0246897531"
