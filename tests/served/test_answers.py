@@ -219,6 +219,24 @@ def test_stop_strings_do_not_end_thoughts_that_the_server_separates() -> None:
     assert asked == [None]
 
 
+def test_thoughts_that_the_server_does_not_cut_are_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """SGLang ignores the budget unless it runs with --enable-strict-thinking."""
+
+    def answer(body: Any, attempt: int) -> Any:
+        length = 400 if attempt == 2 else 100
+        details = {"completion_tokens_details": {"reasoning_tokens": length}}
+        return reasoned("2", usage={"completion_tokens": length + 9, **details})
+
+    lm = Chat(StubTransport(answer), thinking_budget=100, num_concurrent=1)
+    lm.generate_until([generation()], disable_tqdm=True)
+    assert "has not cut" not in caplog.text
+    lm.generate_until([generation()], disable_tqdm=True)
+    assert "thoughts of 1 of 1 answers are longer than thinking_budget=100" in caplog.text
+    assert "--enable-strict-thinking" in caplog.text
+
+
 def test_an_answer_without_a_thought_may_be_empty() -> None:
     def answer(body: Any, attempt: int) -> Any:
         message = {"content": "", "reasoning_content": None}

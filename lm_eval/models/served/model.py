@@ -198,6 +198,42 @@ class ServedLM(ServedBase):
                 return []
         return super()._stops_to_send(sampling)
 
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        answers = super().generate_until(requests, disable_tqdm)
+        self._warn_of_uncut(answers)
+        return answers
+
+    def _warn_of_uncut(self, answers: Sequence[Any]) -> None:
+        """Logs a warning if the server of a chat was to cut thoughts and has not."""
+        budget = self.thinking_budget
+        if budget is None or not self.dialect_is_chat:
+            return
+        known = [one for one in answers if isinstance(one, Completion)]
+        # Servers count a few tokens more, such as the marks.
+        uncut = sum(self._thought_length(one) > 1.1 * budget + 16 for one in known)
+        if uncut:
+            logger.warning(
+                "The thoughts of %d of %d answers are longer than thinking_budget=%d: the server "
+                "(%s) has not cut them. vLLM cuts them if it runs with --reasoning-parser or "
+                "--reasoning-config, SGLang if it runs with --enable-strict-thinking and "
+                "--reasoning-parser.",
+                uncut,
+                len(known),
+                budget,
+                self.certificate.server,
+            )
+
+    def _thought_length(self, answer: Completion) -> int:
+        """Returns how many tokens a thought has, as far as it is known, or else 0."""
+        if answer.reasoning_tokens is not None:
+            return answer.reasoning_tokens
+        if answer.length_stopped and not answer:  # nothing but a thought
+            return answer.tokens or 0
+        coder = self.token_coder
+        if coder is None or not answer.reasoning:
+            return 0
+        return len(coder.encode([answer.reasoning], False)[0])
+
     def _stopped_in_thought(self, found: Sequence[Sequence[Any]]) -> bool:
         """Returns whether any answer of a chat may have ended at a stop string in its thought."""
         return self.dialect_is_chat and any(
