@@ -259,7 +259,7 @@ def _choose_base(
     if base.aggregation not in (aggregations.mean, aggregations.nanmean):
         raise ConfigError(
             f"{wanted.name}: {base.name} has no score for a single answer whose mean is reported. "
-            "Name another metric: METRIC:avg@k."
+            f"Name another metric: METRIC:{wanted.kind}{wanted.k}."
         )
     return base
 
@@ -345,6 +345,11 @@ def _find_function(given: Any, output_type: str, from_evaluate: bool) -> Callabl
         return found
     if output_type == "generate_until" and (from_evaluate or given in hf_evaluate.KNOWN):
         return get_metric(given, hf_evaluate_metric=True)
+    if "@" in given or "^" in given:
+        raise UnknownNameError(
+            f"unknown metric {given!r}. Metrics of repeated answers are avg@K, maj@K, pass@K and "
+            "pass^K, where K is a number of answers, as in avg@32 or exact_match:avg@32."
+        )
     raise UnknownNameError(
         f"unknown metric {given!r}.{suggestion(given, metric_registry)} "
         f"Known metrics: {', '.join(sorted(metric_registry))}. To load a metric from Hugging "

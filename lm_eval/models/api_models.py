@@ -127,6 +127,14 @@ class TemplateAPI(PublishedAttributes):
     def assumed_certificate(self) -> Certificate:
         return replace(super().assumed_certificate(), settings=self.dialect_settings)
 
+    def _cannot_cut(self, budget: int) -> str | None:
+        if self.overrides_hooks:
+            return (
+                f"{type(self).__name__} builds, sends or reads requests in its own way, to which "
+                "thinking_budget cannot be applied; leave it out"
+            )
+        return super()._cannot_cut(budget)
+
     def cannot_measure(self, request_type: str) -> str | None:
         """Returns why requests of a type cannot be answered; None if they can.
 

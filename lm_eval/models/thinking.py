@@ -25,7 +25,7 @@ def read_budget(value: Any, end_mark: Any, enable_thinking: Any = None) -> int |
         return None
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = 0
     if number < 1 or isinstance(value, bool) or number != float(value):
         raise ConfigError(f"thinking_budget must be an integer of at least 1, not {value!r}.")
@@ -93,13 +93,21 @@ def check_mark(mark: Any, tokenizer: Any) -> None:
 def check_room(arguments: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises `ConfigError` if a thought may fill the whole answer to a task.
 
+    Also if a task sets `max_length`, which counts the prompt: a thought could not be cut.
     `arguments` are the `model_args` of the run, `settings` the generation settings of each task
     that generates text, by name. The maximum length counts the thought and the answer together.
     """
     budget = arguments.get("thinking_budget")
+    if isinstance(budget, str) and budget.isdigit():
+        budget = int(budget)
     if not isinstance(budget, int):
         return
     for task, given in settings.items():
+        if given.get("max_length") is not None:
+            raise ConfigError(
+                f"task {task!r}: the generation setting max_length cannot be combined with "
+                "thinking_budget. Set max_gen_toks instead, which counts thought and answer."
+            )
         lengths = (given[name] for name in MAX_LENGTH_NAMES if given.get(name) is not None)
         length = next(lengths, arguments.get("max_gen_toks"))
         if isinstance(length, (int, float)) and length <= budget + 1:
@@ -121,6 +129,27 @@ def budget_settings(server: str, budget: int) -> dict[str, Any]:
     if kind.startswith("sglang"):
         return {"custom_params": {"thinking_budget": budget}}
     return {}
+
+
+def special_token_settings(server: str) -> dict[str, Any]:
+    """Returns the settings with which a server keeps special tokens in texts; empty if it has none.
+
+    `server` is as for `budget_settings`.
+    """
+    keeps = server.lower().startswith(("vllm", "sglang"))
+    return {"skip_special_tokens": False, "spaces_between_special_tokens": False} if keeps else {}
+
+
+def is_special(mark: str | None, coder: Any) -> bool:
+    """Returns whether a mark is a special token, which servers leave out of texts.
+
+    `coder` is a `TokenCoder`; False if it is None, or if its library does not tell special tokens.
+    """
+    tokenizer = getattr(coder, "object", None)
+    added = getattr(tokenizer, "added_tokens_decoder", None)
+    if added is None:
+        added = getattr(tokenizer, "get_added_tokens_decoder", dict)()
+    return any(str(getattr(one, "content", one)) == mark and one.special for one in added.values())
 
 
 def split_thought(text: str, mark: str | None) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,17 @@ import lm_eval
 from lm_eval.api.instance import Completion, Instance
 from lm_eval.cli import main
 from lm_eval.errors import ConfigError
+from lm_eval.models.conventions import Generation, answer_rng
 from lm_eval.models.demo.model import WEIGHTS
+from lm_eval.models.thinking import check_room
 from tests.thinker import ANSWER, MARK, write_thinker
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.0")
 
 from lm_eval.models.huggingface import HFLM
+from lm_eval.models.huggingface.generation import Prompt
+from lm_eval.models.huggingface.thought_budget import ThoughtBudget, generate_within_budget
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +76,84 @@ def test_thoughts_that_end_by_themselves_are_not_cut(thinker: Path) -> None:
     lm = HFLM(pretrained=str(thinker), device="cpu", think_end_token=four, thinking_budget=1)
     (done,) = ask(lm, [f"1 + 1 = {MARK}"])
     assert str(done) == "2"
+
+
+def test_a_mark_that_is_a_special_token_ends_a_thought(thinker: Path, tmp_path: Path) -> None:
+    """Texts are decoded without special tokens, so it is looked for among the tokens."""
+    folder = tmp_path / "special"
+    shutil.copytree(thinker, folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    special = {**tokenizer["added_tokens"][0], "content": MARK}
+    special["id"] = tokenizer["model"]["vocab"][MARK]
+    tokenizer["added_tokens"].append(special)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    lm = HFLM(pretrained=str(folder), device="cpu", think_end_token=MARK, thinking_budget=7)
+    (found,) = ask(lm, ["1 + 1 ="])
+    assert details(found) == (ANSWER, "m" * 7, "stop", 9, 7)
+
+
+def test_a_mark_that_the_model_writes_with_other_tokens_is_found(thinker: Path) -> None:
+    mark = " the"
+    lm = HFLM(pretrained=str(thinker), device="cpu", think_end_token=mark, thinking_budget=7)
+    letters = [token for letter in mark for token in lm.tok_encode(letter)]
+    assert letters != lm.tok_encode(mark)
+    generator = lm._generator()
+    assert generator._contain_mark([*lm.tok_encode("m"), *letters])
+    assert not generator._contain_mark(letters[:-1])
+
+
+def test_a_cut_answer_does_not_depend_on_the_batch(thinker: Path) -> None:
+    four = json.loads((thinker / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]["4"]
+    lm = HFLM(pretrained=str(thinker), device="cpu", think_end_token=four, thinking_budget=1)
+    over, endless = f"1 + 1 = {MARK}", "3"  # the first thought is the mark itself
+    (alone,) = ask(lm, [over], max_gen_toks=3)
+    together = ask(lm, [over, endless], max_gen_toks=3)
+    assert details(together[0]) == details(alone)
+    assert details(alone)[2] == "stop"
+    assert details(together[1])[2] == "length"
+
+
+def test_an_answer_is_not_drawn_with_the_random_numbers_of_its_thought() -> None:
+    steps: list[tuple[Any, Any]] = []
+
+    def step(settings: Any, prompts: Any) -> Any:
+        steps.append((settings, prompts))
+        return iter([(n, [5] * settings.max_gen_toks) for p in prompts for n in p.requests])
+
+    # Thought and answer have the same settings: 4 tokens, the mark, 4 tokens.
+    budget, settings = ThoughtBudget(4, (9,)), Generation(max_gen_toks=9, temperature=1.0)
+    prompts = [Prompt("a", [1], (0, 1), (3, 7))]
+    found = generate_within_budget(budget, settings, prompts, lambda tokens: False, step, step)
+    assert [(number, tokens) for number, tokens, _, _ in found] == [
+        (number, [5, 5, 5, 5, 9, 5, 5, 5, 5]) for number in (0, 1)
+    ]
+    drawn = {
+        answer_rng(1, prompt.text, given, prompt.repeat(place)).random()
+        for given, some in steps
+        for prompt in some
+        for place in range(len(prompt.requests))
+    }
+    assert len(drawn) == 4
+
+
+def test_an_encoder_decoder_model_is_refused(tmp_path: Path, thinker: Path) -> None:
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(thinker / file, tmp_path)
+    config = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    arguments = {"pretrained": str(tmp_path), "think_end_token": MARK, "thinking_budget": 5}
+    with pytest.raises(ConfigError, match="an encoder-decoder model"):
+        HFLM(**arguments, device="cpu")
+
+
+@pytest.mark.parametrize("budget", [8, "8"])
+def test_room_for_an_answer_is_checked_for_every_task(budget: Any) -> None:
+    arguments = {"thinking_budget": budget}
+    check_room(arguments, {"long": {"max_gen_toks": 10}, "own": {}})
+    with pytest.raises(ConfigError, match=r"'short'.*leaves no room for an answer"):
+        check_room(arguments, {"long": {"max_gen_toks": 10}, "short": {"max_gen_toks": 9}})
+    with pytest.raises(ConfigError, match="max_length cannot be combined with thinking_budget"):
+        check_room(arguments, {"whole": {"max_length": 100}})
 
 
 def test_answers_that_are_cut_off_are_counted(thinker: Path) -> None:

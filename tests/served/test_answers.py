@@ -6,10 +6,12 @@ import asyncio
 import math
 import threading
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import aiohttp
 import pytest
+from tokenizers import AddedToken
 
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.config.run import RunConfig
@@ -17,6 +19,7 @@ from lm_eval.models.identity import model_identity
 from lm_eval.models.planned.jobs import Window
 from lm_eval.models.planned.repeats import RepeatOrder, seed_of_prompt
 from lm_eval.models.planned.score_plan import Abilities, ScorePlan, WholeJob
+from lm_eval.models.served.certificate import Certificate
 from lm_eval.models.served.dialects.anthropic import AnthropicMessages
 from lm_eval.models.served.dialects.llama_server import LlamaServer
 from lm_eval.models.served.model import ServedLM
@@ -139,6 +142,137 @@ def test_a_thought_is_cut_after_its_budget_and_the_answer_is_continued() -> None
     assert ("1 + 1 =", 10, None) in asked
     assert ("1 + 1 =Hm and</think>", 30, ["\n"]) in asked
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "continued"),
+    [
+        ({"usage": {"completion_tokens": 10}}, True),
+        ({"usage": {"completion_tokens": 9}}, False),
+        ({}, True),
+    ],
+)
+def test_a_server_that_does_not_say_why_an_answer_ended(
+    fields: dict[str, Any], continued: bool
+) -> None:
+    def answer(body: Any, attempt: int) -> Any:
+        return text("2") if body["prompt"].endswith("</think>") else text("Hm and", **fields)
+
+    lm = Stubbed(StubTransport(answer), think_end_token="</think>", thinking_budget=10)
+    (found,) = lm.generate_until([generation(max_gen_toks=40)], disable_tqdm=True)
+    assert (str(found), found.reasoning) == (("2", "Hm and") if continued else ("Hm and", None))
+
+
+def test_an_answer_is_sampled_with_another_seed_than_its_thought() -> None:
+    seeds: list[tuple[bool, int]] = []
+
+    def answer(body: Any, attempt: int) -> Any:
+        second = body["prompt"].endswith("</think>")
+        seeds.append((second, body["seed"]))
+        reply = text("x" if second else "Hm")
+        reply["choices"][0]["finish_reason"] = "stop" if second else "length"
+        return reply
+
+    lm = Stubbed(StubTransport(answer), think_end_token="</think>", thinking_budget=10, seed=7)
+    request = generation(3, do_sample=True, temperature=1.0, max_gen_toks=40)
+    lm.generate_until([request] * 3, disable_tqdm=True)
+    assert len(set(seeds)) == 6
+    assert len({seed for _, seed in seeds}) == 6
+    first = sorted(seeds)
+    seeds.clear()
+    lm.generate_until([request] * 3, disable_tqdm=True)
+    assert sorted(seeds) == first
+
+
+class Chat(Stubbed):
+    """A server of chats, `told` by the probe."""
+
+    kind = "chat"
+    told: ClassVar[dict[str, Any]] = {}
+
+    def assumed_certificate(self) -> Certificate:
+        return Certificate(dialect="chat", samples=False, **self.told)
+
+
+def reasoned(content: str, **more: Any) -> dict[str, Any]:
+    message = {"content": content, "reasoning_content": "Let me\nsee."}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], **more}
+
+
+def test_stop_strings_do_not_end_thoughts_that_the_server_separates() -> None:
+    """Servers look for them in all that is generated, so that the answer would be empty."""
+    asked: list[Any] = []
+
+    def answer(body: Any, attempt: int) -> Any:
+        asked.append(body.get("stop"))
+        return reasoned("" if body.get("stop") else "2\n3")
+
+    lm = Chat(StubTransport(answer), num_concurrent=1)
+    found = lm.generate_until([generation(), generation()], disable_tqdm=True)
+    assert found == ["2", "2"]
+    assert asked == [["\n"], None, None]
+    assert {one.finish_reason for one in found} == {"stop"}
+    asked.clear()
+    lm = Chat(StubTransport(answer), num_concurrent=1)
+    lm.told = {"reasoning": "reasoning_content"}  # type: ignore[misc]
+    assert lm.generate_until([generation()], disable_tqdm=True) == ["2"]
+    assert asked == [None]
+
+
+def test_thoughts_that_the_server_does_not_cut_are_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """SGLang ignores the budget unless it runs with --enable-strict-thinking."""
+
+    def answer(body: Any, attempt: int) -> Any:
+        length = 400 if attempt == 2 else 100
+        details = {"completion_tokens_details": {"reasoning_tokens": length}}
+        return reasoned("2", usage={"completion_tokens": length + 9, **details})
+
+    lm = Chat(StubTransport(answer), thinking_budget=100, num_concurrent=1)
+    lm.generate_until([generation()], disable_tqdm=True)
+    assert "has not cut" not in caplog.text
+    lm.generate_until([generation()], disable_tqdm=True)
+    assert "thoughts of 1 of 1 answers are longer than thinking_budget=100" in caplog.text
+    assert "--enable-strict-thinking" in caplog.text
+
+
+def test_an_answer_without_a_thought_may_be_empty() -> None:
+    def answer(body: Any, attempt: int) -> Any:
+        message = {"content": "", "reasoning_content": None}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+    stub = StubTransport(answer)
+    assert Chat(stub).generate_until([generation()], disable_tqdm=True) == [""]
+    assert stub.sent.total() == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "special", "kept"),
+    [("vLLM 0.30.0", True, False), ("vLLM 0.30.0", False, None), ("llama-server", True, None)],
+)
+def test_a_mark_that_is_a_special_token_is_kept_in_texts(
+    server: str, special: bool, kept: bool | None
+) -> None:
+    bodies: list[Any] = []
+
+    def answer(body: Any, attempt: int) -> Any:
+        bodies.append(body)
+        message = {"content": "Hm[/THINK]2"}
+        return {"choices": [{"index": 0, "message": message}]}
+
+    class Coder:
+        eos_text = None
+        object = SimpleNamespace(added_tokens_decoder={5: AddedToken("[/THINK]", special=special)})
+
+        def encode(self, texts: Any, special: Any = None) -> Any:
+            return [[0] for _ in texts]
+
+    lm = Chat(StubTransport(answer), think_end_token="[/THINK]")
+    lm.told = {"server": server}  # type: ignore[misc]
+    lm.__dict__["served_tokenizer"] = Coder()
+    assert lm.generate_until([generation()], disable_tqdm=True) == ["2"]
+    assert bodies[0].get("skip_special_tokens") is kept
 
 
 # -- stop strings -------------------------------------------------------------------------------

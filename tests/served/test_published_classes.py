@@ -538,6 +538,12 @@ def test_a_method_that_raises_says_why_nothing_can_be_scored() -> None:
     assert model.cannot_measure("loglikelihood_rolling") is None
 
 
+def test_a_thinking_budget_is_refused_for_requests_that_the_class_builds() -> None:
+    model = StaticParser(NOWHERE, model="m", think_end_token="|", thinking_budget=5)
+    reason = str(model.cannot_measure("generate_until"))
+    assert reason.startswith("StaticParser builds, sends or reads requests in its own way")
+
+
 def test_the_class_decides_about_stop_strings(server: Server) -> None:
     server.answer = lambda body: {"choices": [{"index": 0, "text": "one\ntwo"}]}
     (found,) = StaticParser(server.url, model="m").generate_until([generation("a", until=["\n"])])

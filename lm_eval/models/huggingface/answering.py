@@ -107,6 +107,7 @@ class TextModel:
     special_tokens: Mapping[str, int]
     """The indices of the tokens that are left out of decoded text, by their text."""
     think_end_token: str | int | None
+    """What ends a thought: a token, or a text that is no special token (which texts lack)."""
     thought_budget: ThoughtBudget | None
     """After how many tokens a thought is cut; None for no limit."""
     defaults: Any
@@ -355,13 +356,24 @@ class Generator:
             return loop(first, early, some)
 
         for number, tokens, added, is_longest in generate_within_budget(
-            budget, settings, prompts, first_step, second_step
+            budget, settings, prompts, self._contain_mark, first_step, second_step
         ):
             yield number, self._completion(tokens, stops, is_longest, added)
 
     def _end_texts(self, gen_kwargs: Mapping[str, Any]) -> tuple[str, ...]:
         """Returns the stop strings that apply in thoughts, too: the text of the end token."""
         return self._stop_conditions(Generation(), {**gen_kwargs, "stop_strings": ()}).stops
+
+    def _contain_mark(self, tokens: list[int]) -> bool:
+        """Returns whether an answer contains the end of a thought.
+
+        A mark of several tokens is looked for in the text, since a model may write the same text
+        with other tokens than the tokenizer.
+        """
+        mark = self.model.think_end_token
+        if isinstance(mark, int):
+            return mark in tokens
+        return mark is not None and mark in self.model.decode(tokens)
 
     def _completion(
         self, tokens: list[int], stop_conditions: StopConditions, is_longest: bool, added: int = 0

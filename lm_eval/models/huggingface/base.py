@@ -159,6 +159,11 @@ class HuggingFaceModel(TemplateLM):
             self._model, self._config = pretrained, pretrained.config
             self._device = loading.device_of(pretrained)
         self._get_backend(self._config, backend)
+        if self.thinking_budget is not None and self.backend != "causal":
+            raise ConfigError(
+                "thinking_budget needs a model that continues its prompt; an encoder-decoder model "
+                "does not. Remove it."
+            )
         if pretrained is not None or tokenizer is not None:
             self._create_tokenizer(
                 pretrained,

@@ -513,6 +513,7 @@ class HFLM(LoopSupport):
 
     def _generator(self) -> Generator:
         """Returns the object that answers generation requests with this model."""
+        special, mark = special_tokens(self.tokenizer), self.think_end_token
         model = TextModel(
             encode=self._encode_contexts,
             decode=self.tok_decode,
@@ -522,8 +523,8 @@ class HFLM(LoopSupport):
             max_gen_toks=self.max_gen_toks,
             truncation_side=self.truncation_side,
             end_token=self.eot_token_id,
-            special_tokens=special_tokens(self.tokenizer),
-            think_end_token=self.think_end_token,
+            special_tokens=special,
+            think_end_token=special.get(mark, mark) if isinstance(mark, str) else mark,
             thought_budget=self._thought_budget(),
             defaults=getattr(self.model, "generation_config", None),
             device=self._torch_device,

@@ -10,6 +10,7 @@ from typing import Any
 from lm_eval.api.instance import Completion, Failure
 from lm_eval.errors import ConfigError
 from lm_eval.models.planned.jobs import GenerationJob, Prompt
+from lm_eval.models.planned.repeats import seed_of_prompt
 from lm_eval.models.thinking import joined
 
 Generated = Sequence[tuple[GenerationJob, "list[Any] | Failure"]]
@@ -48,9 +49,10 @@ class TwoSteps:
         """Returns the job that continues an answer; None if it is complete.
 
         `job` is the job that was asked for, and `found` what its first step has generated. The
-        answer is complete unless it has used up the budget.
+        answer is complete unless it has used up the budget. The second step has a seed of its own,
+        so that the answer is not drawn with the random numbers of the thought.
         """
-        if found.finish_reason != "length":
+        if not self._used_up(found):
             return None
         text = f"{found}{self.added(found)}"
         tokens = job.prompt.tokens
@@ -58,7 +60,9 @@ class TwoSteps:
             tokens = [*tokens, *self.encode(text)]
         left = job.sampling.max_tokens - self.budget
         left -= self._mark_length if self.added(found) else 0
-        sampling = replace(job.sampling, max_tokens=left, after_thought=True)
+        seed = job.sampling.seed
+        seed = None if seed is None else seed_of_prompt(seed, text)
+        sampling = replace(job.sampling, max_tokens=left, seed=seed, after_thought=True)
         return replace(job, prompt=Prompt(job.prompt.text + text, tokens), sampling=sampling)
 
     def added(self, found: Completion) -> str:
@@ -68,6 +72,18 @@ class TwoSteps:
     def join(self, found: Completion, rest: Completion) -> Completion:
         """Returns the whole answer: what both steps have generated, and the mark between them."""
         return joined(found, self.added(found), rest)
+
+    def _used_up(self, found: Completion) -> bool:
+        """Returns whether the first step has generated as many tokens as it may.
+
+        If the server tells neither why the answer ended nor how long it is, an answer without the
+        mark counts as a thought that was cut.
+        """
+        if found.finish_reason is not None:
+            return found.finish_reason == "length"
+        if found.tokens is not None:
+            return found.tokens >= self.budget
+        return self.mark not in found
 
     @property
     def _mark_length(self) -> int:

@@ -23,7 +23,7 @@ from lm_eval.models.served.exchange import Exchange, FollowUp
 from lm_eval.models.served.messages import JsonChatStr, read_messages
 from lm_eval.models.served.text_prompts import end_of_text, says_too_long, too_long_remedy
 from lm_eval.models.served.transport import is_local
-from lm_eval.models.thinking import budget_settings
+from lm_eval.models.thinking import budget_settings, is_special, special_token_settings
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,9 @@ class ServedLM(ServedBase):
 
     The arguments and the class attributes that a subclass sets are those of `ServedBase`.
     """
+
+    #: Whether the server has returned a thought apart from an answer, which ended in it.
+    _thinks_apart = False
 
     # -- chats ------------------------------------------------------------------------------------
 
@@ -128,12 +131,20 @@ class ServedLM(ServedBase):
         refused: list[list[GenerationJob]] = []
 
         def request(batch: Sequence[GenerationJob]) -> FollowUp:
-            given = batch[0].sampling
-            sampling = replace(given, until=self._stops_to_send(given))
-            return FollowUp(
-                lambda: dialect.generate_payload([job.prompt for job in batch], sampling),
-                lambda reply: self._read_answers(reply, len(batch), sampling.samples),
-            )
+            given, prompts = batch[0].sampling, [job.prompt for job in batch]
+
+            def payload() -> Any:
+                sampling = replace(given, until=self._stops_to_send(given))
+                return dialect.generate_payload(prompts, sampling)
+
+            def read(reply: Any) -> Any:
+                found = self._read_answers(reply, len(batch), given.samples)
+                if self._stops_to_send(given) and self._stopped_in_thought(found):
+                    self._thinks_apart = True  # no more stop strings are sent
+                    return FollowUp(payload, read)
+                return found
+
+            return FollowUp(payload, read)
 
         def in_two_steps(job: GenerationJob, steps: TwoSteps) -> FollowUp:
             first = request([steps.first(job)])
@@ -174,6 +185,65 @@ class ServedLM(ServedBase):
             singles = [[job] for batch in refused for job in batch]
             refused.clear()
             self._exchange(map(exchange, singles), take)
+
+    def _stops_to_send(self, sampling: Sampling) -> list[str]:
+        """Returns the stop strings that the server gets.
+
+        None in chats with a model whose thoughts are returned apart: servers look for stop strings
+        in thoughts, too.
+        """
+        if self.dialect_is_chat:
+            seen = self._thinks_apart or self.certificate.reasoning is not None
+            if seen or self.thinking_budget is not None:
+                return []
+        return super()._stops_to_send(sampling)
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        answers = super().generate_until(requests, disable_tqdm)
+        self._warn_of_uncut(answers)
+        return answers
+
+    def _warn_of_uncut(self, answers: Sequence[Any]) -> None:
+        """Logs a warning if the server of a chat was to cut thoughts and has not."""
+        budget = self.thinking_budget
+        if budget is None or not self.dialect_is_chat:
+            return
+        known = [one for one in answers if isinstance(one, Completion)]
+        # Servers count a few tokens more, such as the marks.
+        uncut = sum(self._thought_length(one) > 1.1 * budget + 16 for one in known)
+        if uncut:
+            logger.warning(
+                "The thoughts of %d of %d answers are longer than thinking_budget=%d: the server "
+                "(%s) has not cut them. vLLM cuts them if it runs with --reasoning-parser or "
+                "--reasoning-config, SGLang if it runs with --enable-strict-thinking and "
+                "--reasoning-parser.",
+                uncut,
+                len(known),
+                budget,
+                self.certificate.server,
+            )
+
+    def _thought_length(self, answer: Completion) -> int:
+        """Returns how many tokens a thought has, as far as it is known, or else 0."""
+        if answer.reasoning_tokens is not None:
+            return answer.reasoning_tokens
+        if answer.length_stopped and not answer:  # nothing but a thought
+            return answer.tokens or 0
+        coder = self.token_coder
+        if coder is None or not answer.reasoning:
+            return 0
+        return len(coder.encode([answer.reasoning], False)[0])
+
+    def _stopped_in_thought(self, found: Sequence[Sequence[Any]]) -> bool:
+        """Returns whether any answer of a chat may have ended at a stop string in its thought."""
+        return self.dialect_is_chat and any(
+            isinstance(one, Completion)
+            and bool(one.reasoning)
+            and not one.strip()
+            and one.finish_reason != "length"
+            for answers in found
+            for one in answers
+        )
 
     def _generation_jobs(self, requests: Sequence[Instance]) -> Iterable[GenerationJob]:
         self._warn_if_greedy(requests)
@@ -299,10 +369,12 @@ class ServedLM(ServedBase):
 
     def _read_sampling(self, settings: Mapping[str, Any]) -> Sampling:
         sampling = super()._read_sampling(settings)
-        if self.thinking_budget is None or not self.dialect_is_chat:
-            return sampling
-        cut = budget_settings(self.certificate.server, self.thinking_budget)
-        return replace(sampling, others={**cut, **sampling.others})
+        server, own = self.certificate.server, dict[str, Any]()
+        if self.thinking_budget is not None and self.dialect_is_chat:
+            own = budget_settings(server, self.thinking_budget)
+        if self.think_end_token and is_special(self.think_end_token, self.token_coder):
+            own |= special_token_settings(server)
+        return replace(sampling, others={**own, **sampling.others}) if own else sampling
 
     def _read_answers(self, reply: Any, prompts: int, samples: int) -> list[list[Any]]:
         """Returns for each prompt of a request the list of its answers.
