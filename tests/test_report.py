@@ -213,7 +213,8 @@ def test_thoughts_and_unknown_fields_of_samples_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "sample", [{}, {"doc_id": []}, {"arguments": 7, "resps": "x"}, {"resps": [[]]}]
+    "sample",
+    [{}, {"doc_id": []}, {"arguments": 7, "resps": "x"}, {"resps": [[]]}, {"metrics": [{}, [1]]}],
 )
 def test_samples_of_any_form_can_be_read(sample: dict[str, Any]) -> None:
     assert len(documents([sample], {})) == 1
