@@ -60,16 +60,16 @@ function yAxis(picture, y, values, { left, right, top, label, format = tickText 
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-/** Returns the width of a label in pixels. */
-function textWidth(text, strong = false) {
-  ruler.font = `${strong ? 640 : 400} 13px ${getComputedStyle(document.body).fontFamily}`;
+/** Returns the width of a label in pixels, at most: as if it were bold. */
+function textWidth(text) {
+  ruler.font = `640 13px ${getComputedStyle(document.body).fontFamily}`;
   return ruler.measureText(text).width;
 }
 
 /** Returns a text that fits into so many pixels, cut in the middle. */
 function fitted(text, pixels) {
   const plain = String(text).slice(0, 1000).replace(HIDDEN, "�");
-  const width = textWidth(plain, true);
+  const width = textWidth(plain);
   if (width <= pixels) return plain;
   const most = Math.max(6, Math.floor(plain.length * pixels / width));
   return plain.slice(0, Math.ceil(most * 0.6) - 1) + "…" + plain.slice(plain.length - Math.floor(most * 0.4));

@@ -27,7 +27,7 @@ function unfoldButton(id, lines) {
 function dotPlot(lines, width, { from, to, label, zero = false, values }) {
   const narrow = width < 520;
   const marks = Math.max(1, ...lines.map((line) => line.marks.length));
-  const labels = narrow ? 8 : Math.min(260, Math.max(90, ...lines.map((line) => 24 + textWidth(line.label, line.strong))));
+  const labels = narrow ? 8 : Math.min(260, Math.max(90, ...lines.map((line) => 24 + textWidth(line.label))));
   const row = (narrow ? 26 : 14) + 10 * marks;
   const top = 6, bottom = top + lines.length * row;
   const picture = canvas(width, bottom + 42);
