@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from lm_eval import simple_evaluate
 from lm_eval.cli import main
 from lm_eval.engine.stored_keys import StoredKeys
+from lm_eval.models.scripted import ScriptedLM
 from lm_eval.report.documents import documents
 from lm_eval.report.prompts import prompt_segments
 from lm_eval.runs.stored import find_runs
@@ -211,7 +213,8 @@ def test_thoughts_and_unknown_fields_of_samples_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "sample", [{}, {"doc_id": []}, {"arguments": 7, "resps": "x"}, {"resps": [[]]}]
+    "sample",
+    [{}, {"doc_id": []}, {"arguments": 7, "resps": "x"}, {"resps": [[]]}, {"metrics": [{}, [1]]}],
 )
 def test_samples_of_any_form_can_be_read(sample: dict[str, Any]) -> None:
     assert len(documents([sample], {})) == 1
@@ -249,3 +252,62 @@ def test_studies_are_shown_beside_runs(runs: tuple[Path, Path], tmp_path: Path) 
     assert page["studies"][0]["scores"][0]["setting"] == "mcqa_0-shot"
     assert len(page["runs"]) == 1
     assert find_runs(runs[0])[0].record.finished
+
+
+def test_a_sample_without_a_prompt_is_listed_by_its_choices(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for log in runs[0].glob("*/samples_*"):
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        for line in lines:
+            line.pop("checksum", None)
+            for one in line["arguments"].values():
+                one["arg_0"] = ""
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = report(tmp_path, runs[0])
+    assert page["index"][0]["snippets"][0] == "no / yes"
+
+
+def test_an_empty_sample_log_is_named(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    (log,) = runs[0].glob("*/samples_numbers_*")
+    log.write_text("")
+    page = report(tmp_path, runs[0])
+    assert [task["name"] for task in page["tasks"]] == ["words"]
+    assert "numbers" in notes(page)
+
+
+def test_a_run_of_python_objects_has_no_command(folder: Folder, tmp_path: Path) -> None:
+    rows = [{"question": "1?", "answer": "1"}]
+    task = {
+        "task": "own",
+        "custom_dataset": lambda **_: {"test": rows},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "{{answer}}",
+        "metric_list": [{"metric": "exact_match"}],
+    }
+    out = str(folder.path / "out")
+    model = ScriptedLM(generate=lambda prompt, settings: "1")
+    simple_evaluate(model, tasks=[task], output_path=out, log_samples=True)
+    page = report(tmp_path, out)
+    assert page["provenance"][0]["commands"] == []
+    assert page["documents"]["own"][0]["r"][0]["a"] == ["1"]
+
+
+@pytest.mark.parametrize("value", [7, -1, "x", [1], [[[]]], True, {"numbers": 7}, None, 10**400])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("versions", "n-shot", "n-samples", "higher_is_better", "group_subtasks", "task_hashes"),
+        *("configs", "config", "total_evaluation_time_seconds", "date", "extraction_failed"),
+    ],
+)
+def test_a_results_file_with_fields_of_wrong_types_is_shown(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    file = tmp_path / "results_2025-03-04T05-06-07.890123.json"
+    rows = {"numbers": {"acc,none": 0.7, "acc_stderr,none": 0.1}}
+    file.write_text(json.dumps({"results": rows, name: value}))
+    page = report(tmp_path, file)
+    assert page["table"]["rows"][0]["scores"][0]["values"][0]["value"] == 0.7

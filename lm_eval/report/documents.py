@@ -214,7 +214,7 @@ def _add_pipeline(made: Answered, sample: Sample) -> None:
     if not isinstance(names, list):  # logs before 0.4.5 do not say which fields are metrics
         names = [k for k, v in sample.items() if k not in _KNOWN_KEYS and isinstance(v, float)]
     for name in names:
-        if name in sample:
+        if isinstance(name, str) and name in sample:
             made.values[f"{name},{pipeline}"] = _shown(sample[name])
             made.others.pop(str(name), None)
     if sample.get("extraction_failed") is True or (made.answers and not any(made.answers)):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.errors import ConfigError, DataError, EvalError, OutputError
+from lm_eval.report.checked_results import checked_results
 from lm_eval.rescore import Source, rescore
 from lm_eval.results.files import sample_files
 from lm_eval.results.find_logs import find_logs, results_beside
@@ -213,8 +214,8 @@ def of_stored_run(stored: StoredRun) -> ReportRun:
 
 def of_results_file(file: Path) -> ReportRun:
     """Returns the run of a results file, with the sample logs beside it."""
-    results = read_results(file)
-    run = ReportRun(file, results)
+    results, notes = checked_results(read_results(file))
+    run = ReportRun(file, results, notes=notes)
     names = dict.fromkeys([*(results.get("task_hashes") or {}), *run.tasks])
     logs = {name: log for name, log in sample_files(file, names).items() if log is not None}
     return replace(run, logs=logs)
@@ -270,7 +271,8 @@ def _of_logs(path: Path) -> ReportRun:
         )
     beside = next((one for one in results_beside(logs).values() if one.get("results")), None)
     if beside is not None:
-        return ReportRun(path, beside, logs)
+        checked, notes = checked_results(beside)
+        return ReportRun(path, checked, logs, notes=notes)
     results: Mapping[str, Any] = {"results": {name: {} for name in logs}}
     notes = ["There is no results file; the scores were computed from the sample logs."]
     try:

@@ -91,11 +91,19 @@ def _task(results: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _commands(run: ReportRun) -> list[str]:
-    """Returns the commands that reproduce a run: exactly from its file, and as it was started."""
+    """Returns the commands that reproduce a run: exactly from its file, and as it was started.
+
+    There are none for runs of tasks or models that were Python objects.
+    """
     results = run.results
     settings = _table(results, "settings")
     if not settings and run.stored is not None:
         settings = run.stored.record.settings
+    named = settings.get("tasks")
+    if run.stored is not None and run.stored.record.model_object:
+        return []
+    if isinstance(named, list) and not all(isinstance(one, str) for one in named):
+        return []
     if not settings:
         config = _table(results, "config")
         settings = {
@@ -104,7 +112,7 @@ def _commands(run: ReportRun) -> list[str]:
             "tasks": run.tasks,
             **{key: config.get(key) for key in ("gen_kwargs", "limit", "batch_size")},
         }
-        shots = set(_table(results, "n-shot").values()) - {None}
+        shots = {one for one in _table(results, "n-shot").values() if isinstance(one, int)}
         if len(shots) == 1:
             settings["num_fewshot"] = shots.pop()
         own = []
@@ -170,7 +178,7 @@ def _date(seconds: Any) -> str:
 def _seconds(value: Any) -> str:
     try:
         return f"{float(value):,.1f} s"
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return ""
 
 

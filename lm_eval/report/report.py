@@ -136,8 +136,14 @@ def make_report(
 
 
 def _title(inputs: Inputs) -> str:
-    """Returns the title of a report without runs: the names of its sweeps."""
-    return " · ".join(one.folder.absolute().name for one in inputs.sweeps) or "Study"
+    """Returns the title of a report without runs: its sweeps and studies."""
+    names = [one.folder.absolute().name for one in inputs.sweeps]
+    names += [
+        f"Study of {' and '.join(map(str, models))}" if isinstance(models, list) else "Study"
+        for one in inputs.studies
+        for models in [one.get("models")]
+    ]
+    return " · ".join(names)
 
 
 def _run(run: ReportRun) -> dict[str, Any]:
@@ -148,25 +154,59 @@ def _run(run: ReportRun) -> dict[str, Any]:
         "label": run.label,
         "model": run.model,
         "finished": run.stored is None or run.stored.record.finished,
-        "counts": {name: results.get(name) for name in counts if results.get(name)},
+        "counts": {name: found for name in counts if (found := _counts(results.get(name)))},
         "partial": bool(results.get("partial")),
     }
+
+
+def _counts(content: Any) -> dict[str, int]:
+    """Returns one count per task; what is not a count is left out.
+
+    Of counts per filter pipeline the largest is taken; documents with reasons are counted.
+    """
+    found = {}
+    for task, given in content.items() if isinstance(content, Mapping) else ():
+        if isinstance(given, Mapping) and any(isinstance(one, str) for one in given.values()):
+            number: Any = len(given)
+        elif isinstance(given, Mapping):
+            number = max((one for one in given.values() if _is_count(one)), default=0)
+        else:
+            number = given if _is_count(given) else 0
+        if number:
+            found[str(task)] = int(number)
+    return found
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < 2**53
 
 
 def _study(content: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the scores of a study for the plot of prompt spread."""
     return {
-        "models": [str(one) for one in content.get("models") or ()],
+        "models": [str(one) for one in _list(content.get("models"))],
         "scores": [
             {
                 "model": str(score.get("model")),
                 "task": str(score.get("task")),
                 "metric": str(score.get("metric")),
-                "value": score.get("value"),
-                "stderr": score.get("stderr"),
-                "setting": str((score.get("setting") or {}).get("name")),
+                "value": _plottable(score.get("value")),
+                "setting": str(_mapping(score.get("setting")).get("name")),
             }
-            for score in content.get("scores") or ()
+            for score in _list(content.get("scores"))
             if isinstance(score, Mapping)
         ],
     }
+
+
+def _list(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else []
+
+
+def _mapping(content: Any) -> Mapping[str, Any]:
+    return content if isinstance(content, Mapping) else {}
+
+
+def _plottable(value: Any) -> float | None:
+    """Returns a score that an axis can show; None if it is none, or as large as to overflow."""
+    return value if isinstance(value, (int, float)) and abs(value) < 1e100 else None

@@ -76,7 +76,8 @@ def task_samples(
         for run in runs
     ]
     if not any(answered):
-        return None, []
+        empty = any(task in run.logs for run in runs) and not any(run.notes for run in runs)
+        return None, [f"{task}: the sample log has no samples."] if empty else []
     lower = {
         metric
         for run in runs
@@ -172,9 +173,11 @@ def _differ(both: Sequence[Answered | None]) -> bool:
 
 
 def _snippet(both: Sequence[Answered | None]) -> str:
-    """Returns the beginning of the question, on one line."""
+    """Returns the beginning of the question on one line; without a prompt, that of the choices."""
     first = next(one for one in both if one is not None)
-    text = next((one.text for one in first.segments if not one.folded and one.text.strip()), "")
+    question = (one.text for one in first.segments if not one.folded and one.text.strip())
+    choices = " / ".join(text[:_SNIPPET].strip() for text, *_ in first.choices[:4])
+    text = next(question, choices or first.target)
     return re.sub(r"\s+", " ", text[: 4 * _SNIPPET]).strip()[:_SNIPPET]
 
 

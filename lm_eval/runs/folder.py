@@ -145,7 +145,8 @@ class RunFolder:
                 "lm_eval. Give another --output_path, or move the file away."
             )
         runs = content.get("runs") if layout > 1 else [{"answer_index": _FORMAT_1_INDEX, **content}]
-        found = [RunRecord.read(run, file) for run in runs or ()]
+        # Anything but a list is read as one broken record, which `read` reports.
+        found = [RunRecord.read(run, file) for run in (runs if isinstance(runs, list) else [runs])]
         latest = {run.id: run for run in sorted(found, key=lambda run: run.begun)}
         return sorted(latest.values(), key=lambda run: run.begun)
 

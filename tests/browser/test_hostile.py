@@ -152,3 +152,44 @@ def test_an_answer_of_ten_megabytes_is_shown_in_parts(open_page: OpenPage, tmp_p
     opened.page.fill("#search", f"<b>{10_000_000 // 14 - 1:07d}</b>")
     opened.wait("document.querySelector('#matches').dataset.state === 'done'")
     assert opened.rows() == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"extraction_failed": {"plain": 1}, "length_stopped": {"plain": {"a": [1]}}},
+        {"truncated_requests": {"plain": -1e300}, "unanswered_documents": {"plain": [1]}},
+        {"extraction_failed": 7, "length_stopped": {"plain": "x"}, "group_subtasks": None},
+        {"higher_is_better": 7, "n-shot": {"plain": {"a": 1}}, "n-samples": {"plain": 1e300}},
+        {"confidence": "x", "date": 1e300, "versions": [], "configs": {"plain": 7}},
+        {"results": {"plain": {"acc,none": 1e300, "acc_stderr,none": 1e308}, "b": {}}},
+    ],
+)
+def test_results_of_the_wrong_types_are_shown_without_an_error(
+    open_page: OpenPage, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    run = write_run(tmp_path / "run", [sample(0, "question", "answer")], "plain", **more)
+    file = tmp_path / "report.html"
+    assert main(["report", str(run), "-o", str(file)]) == 0
+    opened = open_page(file).ready()
+    assert opened.messages == []
+    assert opened.rows() == 1
+    assert opened.page.locator(".plot .warning").count() == 0
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, "x", None, [1], 0.5])
+def test_scores_of_a_study_of_any_size_leave_the_page_whole(
+    open_page: OpenPage, tmp_path: Path, value: Any
+) -> None:
+    scores = [
+        {"model": "m", "task": "t", "metric": "acc", "value": one, "setting": setting}
+        for one, setting in ((value, "x"), (0.25, {"name": "s"}), (0.75, None))
+    ]
+    content = {"models": ["m"], "scores": scores, "distributions": []}
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    file = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "study.json"), "-o", str(file)]) == 0
+    opened = open_page(file).ready()
+    assert opened.messages == []
+    assert opened.text("h1") == "Study of m"
+    assert opened.page.locator("#plot-spread .point").count() == (3 if value == 0.5 else 2)

@@ -110,7 +110,28 @@ def test_filters_and_orders(
         margins[one["doc_id"]] = scores[0] - scores[1]
     opened.page.select_option("#filter-order", "margin-up")
     first = opened.page.locator("#list .row").first.locator(".facts").inner_text()
-    assert int(first.split()[0]) == min(margins, key=lambda number: margins[number])
+    narrowest = min(margins, key=lambda number: margins[number])
+    assert int(first.split()[0]) == narrowest
+    opened.page.wait_for_selector(f"#detail h3:has-text('demo_choice / {narrowest}')")
+
+
+def test_the_most_confident_wrong_answers_are_two_choices_away(
+    open_page: OpenPage, one_report: Path, demo_runs: tuple[Path, Path]
+) -> None:
+    opened = open_page(one_report).ready()
+    opened.page.select_option("#filter-order", "confidence-down")
+    opened.verdict("wrong")
+    shown = opened.page.locator("#list .row").all()[:10]
+    found = [one.locator(".facts").inner_text().split(" · ") for one in shown]
+    values = [float(words[1].split()[1]) for words in found]
+    assert values == sorted(values, reverse=True)
+    wrong = set()
+    for name in ("demo_choice", "demo_pairs", "demo_lastword"):
+        samples = load(demo_runs[0]).read_samples(name)
+        wrong |= {f"{name}/{one['doc_id']}" for one in samples if one["acc"] == 0}
+    assert {words[0] for words in found} <= wrong
+    opened.page.wait_for_selector(f"#detail h3:has-text('{found[0][0].replace('/', ' / ')}')")
+    assert "(empty prompt)" not in opened.text("#list")  # demo_pairs has none, so choices are shown
 
 
 @pytest.mark.parametrize(
@@ -275,3 +296,67 @@ def test_it_prints_the_sample_that_is_open(open_page: OpenPage, one_report: Path
     assert opened.page.locator("#detail").is_visible()
     assert not opened.page.locator("#filters").is_visible()
     assert len(opened.page.pdf()) > 10_000
+
+
+def test_a_link_can_be_printed_on_paper_which_is_as_narrow_as_a_phone(
+    open_page: OpenPage, one_report: Path
+) -> None:
+    opened = open_page(one_report, SHARED, width=720, scheme="dark").ready()
+    page = opened.page
+    page.wait_for_selector("#detail h3:has-text('demo_lastword / 7')")
+    page.keyboard.press("t")
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('#detail')).position") == "static"
+    end, heading = page.evaluate(
+        "['#detail', '#provenance-heading'].map(one => {"
+        " const box = document.querySelector(one).getBoundingClientRect();"
+        " return one === '#detail' ? box.bottom : box.top; })"
+    )
+    assert heading >= end, "the sample covers nothing"
+    color = page.evaluate("getComputedStyle(document.querySelector('.lede')).color")
+    assert sum(int(part) for part in color.strip("rgb()").split(",")) < 384, "dark ink on paper"
+
+
+def test_numbers_of_any_size_can_be_read(open_page: OpenPage, tmp_path: Path) -> None:
+    rows = {"huge": 1.2e18, "large": 166697.4, "middle": 13.7114, "tiny": 3.2e-7, "share": 0.5}
+    results = {
+        name: {"alias": name, "score,none": value, "score_stderr,none": value / 10}
+        for name, value in rows.items()
+    }
+    run = write_run(tmp_path / "run", [], "plain", results=results)
+    file = tmp_path / "report.html"
+    assert main(["report", str(run), "-o", str(file)]) == 0
+    opened = open_page(file).ready()
+    shown = opened.page.eval_on_selector_all(
+        "#score-table tbody tr",
+        "rows => rows.map(r => [r.querySelector('.name').innerText.split('\\n')[0],"
+        " [r.querySelector('.score').innerText, r.querySelector('.error').innerText.trim(),"
+        "  r.children[3].innerText]])",
+    )
+    assert dict(shown) == {
+        "huge": ["1.2 × 10¹⁸", "± 2.35 × 10¹⁷", ""],
+        "large": ["166,697", "± 32,672", ""],
+        "middle": ["13.71", "± 2.69", ""],
+        "tiny": ["3.2 × 10⁻⁷", "± 6.27 × 10⁻⁸", ""],
+        "share": ["0.5000", "± 0.098", ""],
+    }
+
+
+def test_the_plots_of_sixty_tasks_fold(open_page: OpenPage, tmp_path: Path) -> None:
+    names = [f"task_{i}" for i in range(60)]
+    results = {name: {"acc,none": 0.5, "acc_stderr,none": 0.1} for name in [*names, "all"]}
+    more = {"results": results, "group_subtasks": {"all": names}}
+    run = write_run(tmp_path / "run", [], "plain", **more)
+    file = tmp_path / "report.html"
+    assert main(["report", str(run), "-o", str(file)]) == 0
+    opened = open_page(file).ready()
+    rows = opened.page.locator("#plot-scores .row-label")
+    folded = rows.count()
+    assert folded < 30
+    assert "all" in (rows.first.text_content() or ""), "groups come first"
+    opened.page.click("#plot-scores .more")
+    assert rows.count() == 61
+    opened.page.click("#plot-scores .more")
+    assert rows.count() == folded

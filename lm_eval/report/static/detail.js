@@ -102,7 +102,7 @@ function runPart(run, i, status, ownPrompt) {
       el("span", { class: "badge " + KINDS[status] }, verdictMark(status), " ", VERDICTS[status][1]), flags),
     ownPrompt);
   if (run.c) part.append(choicesPart(run));
-  if (run.l !== undefined) part.append(section("Log-likelihood of the text", el("p", { class: "number-line", text: number(run.l, 3) + " nats" })));
+  if (run.l !== undefined) part.append(section("Log-likelihood of the text", el("p", { class: "number-line", text: number(run.l, decimals(run.l, 3)) + " nats" })));
   if (run.a) part.append(...answerParts(run));
   if (run.m) part.append(metricsPart(run.m));
   if (run.e) part.append(folded("Other fields", fieldTable(run.e)));
@@ -126,7 +126,7 @@ function choicesPart(run) {
         gold ? el("span", { class: "tag gold", text: "gold" }) : null, chosen ? el("span", { class: "tag chosen", text: "chosen" }) : null,
         greedy ? el("span", { class: "tag", text: "greedy" }) : null),
       el("div", { class: "choice-bar", "aria-hidden": "true" }, bar),
-      el("span", { class: "choice-number", text: score === null ? "?" : number(score, 3), title: "log-likelihood in nats" }),
+      el("span", { class: "choice-number", text: score === null ? "?" : number(score, decimals(score, 3)), title: "log-likelihood in nats" }),
       el("span", { class: "choice-share", text: percent(share) }));
   });
   return section(single ? "Continuation" : "Choices", el("ol", { class: "choices" }, rows),

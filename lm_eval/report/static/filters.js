@@ -66,7 +66,7 @@ function changed(name) {
     fillJudge();
     if (wanted.query) { startSearch(); return; }
   }
-  refresh();
+  refresh({ first: true });
 }
 
 /** Shows the samples of one task. */
@@ -81,7 +81,7 @@ async function startSearch() {
   const query = fields.query.value.trim().toLowerCase();
   wanted.query = query;
   const mine = ++searchNumber;
-  if (!query) { matching = null; refresh(); return; }
+  if (!query) { matching = null; refresh({ first: true }); return; }
   matching = new Set();
   const inTasks = new Set(tasks.map((task, t) => t).filter((t) => !wanted.task || tasks[t].name === wanted.task));
   let shown = performance.now();
@@ -90,14 +90,14 @@ async function startSearch() {
     if (mine !== searchNumber) return;
     for (const document_ of found) matching.add(document_);
     if (performance.now() - shown > 120) {
-      refresh(true);
+      refresh({ partial: true });
       await new Promise((resolve) => setTimeout(resolve));
       shown = performance.now();
     }
   }
   if (mine !== searchNumber) return;
   byId("matches").dataset.state = "done";
-  refresh();
+  refresh({ first: true });
 }
 
 const judgeOf = (t) => (wanted.judge && tasks[t].name === wanted.task ? wanted.judge : tasks[t].keys[0]);

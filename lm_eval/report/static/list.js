@@ -25,8 +25,8 @@ function startList() {
   });
 }
 
-/** Applies the filters again and draws the list; `partial` while a search goes on. */
-function refresh(partial = false) {
+/** Applies the filters again and draws the list; `partial` while a search goes on. The first sample is shown with `first`, or if the filters hide the one that was. */
+function refresh({ partial = false, first = false } = {}) {
   if (!index) return;
   listed = filtered(index);
   const note = byId("matches");
@@ -35,7 +35,7 @@ function refresh(partial = false) {
   drawRows();
   if (partial) return;
   if (!listed.length) emptyDetail();
-  else if (!listed.includes(selected)) select(listed[0], { quiet: true });
+  else if (first || !listed.includes(selected)) select(listed[0], { quiet: true });
   else showDetail(selected); // marks what was searched for
 }
 

@@ -21,8 +21,11 @@ function startTheme() {
 
 function startTitle() {
   const title = byId("title");
-  runs.forEach((run, i) => title.append(i ? el("span", { class: "versus", text: " and " }) : "", inline(run.label)));
+  const last = runs.length - 1;
+  if (runs.length > 4) title.textContent = plural(runs.length, "run");
+  else runs.forEach((run, i) => title.append(i ? el("span", { class: "versus", text: i < last ? ", " : " and " }) : "", inline(run.label)));
   if (!runs.length) title.textContent = summary.title;
+  if (title.textContent.length > 60) title.classList.add("long");
   const counted = tasks.reduce((all, task) => all + task.total, 0);
   const facts = [];
   const names = summary.table.rows.filter((row) => !row.group);

@@ -19,7 +19,7 @@ function ticks(from, to, wanted = 5) {
   const power = 10 ** Math.floor(Math.log10(span / wanted));
   const step = [1, 2, 2.5, 5, 10].map((one) => one * power).find((one) => span / one <= wanted) ?? 10 * power;
   const found = [];
-  for (let value = Math.ceil(from / step - 1e-9) * step; value <= to + step * 1e-9; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
+  for (let value = Math.ceil(from / step - 1e-9) * step; value <= to + step * 1e-9 && found.length < 50; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
   return found;
 }
 
@@ -58,11 +58,21 @@ function yAxis(picture, y, values, { left, right, top, label, format = tickText 
   picture.append(svg("text", { class: "label", x: 0, y: top - 14, "text-anchor": "start", text: label }));
 }
 
+const ruler = document.createElement("canvas").getContext("2d");
+
+/** Returns the width of a label in pixels, at most: as if it were bold. */
+function textWidth(text) {
+  ruler.font = `640 13px ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+}
+
 /** Returns a text that fits into so many pixels, cut in the middle. */
 function fitted(text, pixels) {
-  const most = Math.max(6, Math.floor(pixels / 6.6));
-  const plain = String(text).replace(HIDDEN, "�");
-  return plain.length <= most ? plain : plain.slice(0, Math.ceil(most * 0.6) - 1) + "…" + plain.slice(plain.length - Math.floor(most * 0.4));
+  const plain = String(text).slice(0, 1000).replace(HIDDEN, "�");
+  const width = textWidth(plain);
+  if (width <= pixels) return plain;
+  const most = Math.max(6, Math.floor(plain.length * pixels / width));
+  return plain.slice(0, Math.ceil(most * 0.6) - 1) + "…" + plain.slice(plain.length - Math.floor(most * 0.4));
 }
 
 /** Returns an SVG element of a size, for `draw`. */
@@ -79,7 +89,14 @@ function frame(plot) {
 function drawPlot({ figure, body, plot }) {
   figure.hidden = false;
   const width = Math.floor(body.clientWidth || 320);
-  const drawn = plot.draw(width);
+  let drawn;
+  try {
+    drawn = plot.draw(width);
+  } catch (error) { // the rest of the page does not depend on it
+    console.error(error);
+    body.replaceChildren(el("p", { class: "warning", text: "This plot cannot be drawn from these numbers." }));
+    return true;
+  }
   figure.hidden = !drawn;
   if (!drawn) return false;
   const { picture, description, legend, extra } = drawn;
@@ -87,6 +104,6 @@ function drawPlot({ figure, body, plot }) {
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-labelledby", `${id}-title ${id}-description`);
   picture.prepend(svg("title", { id: id + "-title", text: plot.title }), svg("desc", { id: id + "-description", text: description }));
-  body.replaceChildren(...[legend, picture, extra].filter(Boolean));
+  body.replaceChildren(...[legend, picture, extra].flat().filter(Boolean));
   return true;
 }

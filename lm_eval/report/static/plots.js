@@ -1,13 +1,33 @@
 // The plots. Their counts come with the summary, so that no sample has to be unpacked.
 
 const MOST_LINES = 60;
+const FEW_LINES = 30;
 let plotTask = "";
+const unfolded = new Set(); // plots of which all lines are shown
+
+/** Returns the lines of a plot that are shown at once: groups first, if there are too many. */
+function foldedLines(id, lines) {
+  if (lines.length <= FEW_LINES || unfolded.has(id)) return lines;
+  const strong = lines.filter((line) => line.strong);
+  return [...strong, ...lines.filter((line) => !line.strong)].slice(0, Math.max(FEW_LINES / 2, strong.length));
+}
+
+/** Returns the button that shows all lines of a plot, or fewer again; null if all fit. */
+function unfoldButton(id, lines) {
+  if (lines.length <= FEW_LINES) return null;
+  const open = unfolded.has(id);
+  return el("button", { type: "button", class: "more", "aria-expanded": String(open), on: { click: () => {
+    if (open) unfolded.delete(id); else unfolded.add(id);
+    drawPlots();
+    byId("plot-" + id).querySelector(".more")?.focus();
+  } }, text: open ? "Show fewer rows" : `Show all ${count(lines.length)} rows` });
+}
 
 /** Draws lines of values with intervals, one line per label and one mark per run. */
 function dotPlot(lines, width, { from, to, label, zero = false, values }) {
   const narrow = width < 520;
   const marks = Math.max(1, ...lines.map((line) => line.marks.length));
-  const labels = narrow ? 8 : Math.min(260, Math.max(90, ...lines.map((line) => 18 + 7 * line.label.length + (line.depth ?? 0) * 12)));
+  const labels = narrow ? 8 : Math.min(260, Math.max(90, ...lines.map((line) => 24 + textWidth(line.label))));
   const row = (narrow ? 26 : 14) + 10 * marks;
   const top = 6, bottom = top + lines.length * row;
   const picture = canvas(width, bottom + 42);
@@ -63,8 +83,8 @@ addPlot({
       marks: score.values.map((value, run) => value && { run, ...value, title: `${row.alias}, ${metricLabel(score)}, ${runs[run].label}: ${number(value.value)}` + (value.low === null ? "" : ` (${number(value.low)} to ${number(value.high)})`) }),
     }));
     const description = shown.slice(0, 20).flatMap((line) => line.marks.filter(Boolean).map((mark) => mark.title)).join(". ");
-    const extra = left > 0 ? el("p", { class: "note", text: `The table has ${left} more rows.` }) : null;
-    return { picture: dotPlot(shown, width, { from: 0, to: 1, label: "score" }), description, extra };
+    const extra = [left > 0 ? el("p", { class: "note", text: `The table has ${left} more rows.` }) : null, unfoldButton("scores", shown)];
+    return { picture: dotPlot(foldedLines("scores", shown), width, { from: 0, to: 1, label: "score" }), description, extra };
   },
 });
 
@@ -86,9 +106,9 @@ addPlot({
     }
     const lines = [...keys.values()].slice(0, MOST_LINES * 2);
     const reach = Math.max(0.02, ...lines.flatMap((line) => line.marks.flatMap((mark) => [Math.abs(mark.low), Math.abs(mark.high)])));
-    const picture = dotPlot(lines, width, { from: -reach * 1.05, to: reach * 1.05, zero: true, label: `difference to ${fitted(runs[found.rows[0].first].label, 220)}` });
+    const picture = dotPlot(foldedLines("differences", lines), width, { from: -reach * 1.05, to: reach * 1.05, zero: true, label: `difference to ${fitted(runs[found.rows[0].first].label, 220)}` });
     const description = lines.slice(0, 20).flatMap((line) => line.marks.map((mark) => mark.title)).join(". ");
-    return { picture, description, extra: differenceTable(found) };
+    return { picture, description, extra: [unfoldButton("differences", lines), differenceTable(found)] };
   },
 });
 
@@ -132,7 +152,7 @@ addPlot({
     if (!numbers.length) return null;
     const share = Math.min(...numbers) >= 0 && Math.max(...numbers) <= 1;
     const [from, to] = share ? [0, 1] : [Math.min(...numbers), Math.max(...numbers)];
-    return { picture: dotPlot(lines, width, { from, to, label: "score", values: (mark) => mark.all }), description: lines.map((line) => line.marks[0].title).join(". "),
+    return { picture: dotPlot(lines.slice(0, MOST_LINES), width, { from, to, label: "score", values: (mark) => mark.all }), description: lines.map((line) => line.marks[0].title).join(". "),
       extra: el("ul", { class: "note plain" }, lines.slice(0, 12).map((line) => el("li", {}, inline(line.marks[0].title)))) };
   },
 });
@@ -212,7 +232,8 @@ function histograms(field, width, { label, edges, format }) {
     const most = Math.max(...rows[0].map((_, i) => rows[0][i] + rows[1][i] + rows[2][i]));
     const bottom = top + each;
     const x = scale(begin, end, left, right), y = scale(0, most, bottom, top);
-    yAxis(picture, y, ticks(0, most, 3), { left, right, top, label: runs.length > 1 ? fitted(runs[run].label, width - 40) : "documents" });
+    yAxis(picture, y, ticks(0, most, 3), { left, right, top, label: runs.length > 1 ? "" : "documents" });
+    if (runs.length > 1) picture.append(svg("g", { class: "run-" + (run % 6) }, marker(run, 5, top - 18, 4), svg("text", { class: "label", x: 16, y: top - 14, text: fitted(runs[run].label, width - 110) + ", documents" })));
     for (let i = begin; i < end; i++) {
       let base = 0;
       ["right", "wrong", "neither"].forEach((kind, row) => {
@@ -265,10 +286,10 @@ addPlot({
   id: "shares", title: "Answers that are missing or cut", note: "",
   draw(width) {
     const kinds = [
-      ["no answer found", (task, run) => worst(runs[run].counts.extraction_failed?.[task.name]) ?? task.plots[run]?.flags[0]],
+      ["no answer found", (task, run) => runs[run].counts.extraction_failed?.[task.name] ?? task.plots[run]?.flags[0]],
       ["stopped by length", (task, run) => runs[run].counts.length_stopped?.[task.name] ?? task.plots[run]?.flags[1]],
       ["requests truncated", (task, run) => runs[run].counts.truncated_requests?.[task.name] ?? task.plots[run]?.flags[2], "requests"],
-      ["request failed", (task, run) => Object.keys(runs[run].counts.unanswered_documents?.[task.name] ?? {}).length],
+      ["request failed", (task, run) => runs[run].counts.unanswered_documents?.[task.name]],
     ];
     const lines = [];
     for (const task of tasks) {
@@ -292,7 +313,7 @@ addPlot({
         const share = Math.min(1, mark.of ? mark.n / mark.of : 0);
         const at = y + 20 + 14 * m;
         picture.append(svg("g", { class: "run-" + (mark.run % 6) }, svg("title", { text: `${line.label}, ${runs[mark.run].label}: ${count(mark.n)} of ${count(mark.of)}` }),
-          svg("rect", { class: "bar", x: left, y: at, height: 9, width: Math.max(1, x(share) - left), rx: 1.5 }),
+          mark.n ? svg("rect", { class: "bar", x: left, y: at, height: 9, width: Math.max(1, x(share) - left), rx: 1.5 }) : null,
           svg("text", { class: "tick", x: x(share) + 6, y: at + 8.5, text: mark.n ? percent(share) : "0" })));
       });
     });
@@ -300,9 +321,9 @@ addPlot({
   },
 });
 
-const worst = (counts) => counts ? Math.max(...Object.values(counts)) : undefined;
-
 // -- the section ------------------------------------------------------------------------------
+
+let drawPlots = () => {};
 
 function startPlots() {
   const frames = PLOTS.map(frame);
@@ -313,16 +334,16 @@ function startPlots() {
   select.append(el("option", { value: "", text: "All tasks" }), ...plotted.map((task) => el("option", { value: task.name, text: task.name })));
   byId("plot-task-field").hidden = plotted.length < 2;
   let width = 0;
-  const draw = () => {
+  drawPlots = () => {
     byId("plots").hidden = false;
     const shown = frames.map(drawPlot);
     byId("plots").hidden = !shown.some(Boolean);
   };
-  select.addEventListener("change", () => { plotTask = select.value; draw(); });
-  draw();
+  select.addEventListener("change", () => { plotTask = select.value; drawPlots(); });
+  drawPlots();
   new ResizeObserver(() => {
     if (Math.abs(grid.clientWidth - width) < 2) return;
     width = grid.clientWidth;
-    draw();
+    drawPlots();
   }).observe(grid);
 }

@@ -64,7 +64,7 @@ function sortHeader(label, column, className = "", run = null) {
     else sorting = { column: null, descending: true };
     drawTable();
     byId("score-table").querySelector(`[data-column="${CSS.escape(String(column))}"]`)?.focus();
-  } }, "data-column": column }, run === null ? null : runMark(run), inline(label),
+  } }, "data-column": column, title: label.length > 40 ? label : null }, run === null ? null : runMark(run), inline(label, { class: "clamped" }),
     el("span", { class: "arrow", "aria-hidden": "true", text: active ? (sorting.descending ? "↓" : "↑") : "" }));
   return el("th", { scope: "col", class: className, "aria-sort": active ? (sorting.descending ? "descending" : "ascending") : "none" }, button);
 }
@@ -76,7 +76,7 @@ function scoreLines(node) {
     i ? el("td", { class: "name depth-" + Math.min(row.depth, 6) }, narrowMetric(score)) : nameCell(node, narrowMetric(score)),
     el("td", { class: "metric" }, score ? metricName(score) : null),
     el("td", { class: "number wide-only", text: i ? "" : row.shots ?? "" }),
-    el("td", { class: "number wide-only", text: score ? count(score.values.find(Boolean)?.n ?? "") : "" }),
+    el("td", { class: "number wide-only", text: count(score?.values.find(Boolean)?.n) }),
     runs.map((_, r) => el("td", { class: "number" }, score?.values[r] ? scoreText(score.values[r]) : null)),
     el("td", { class: "interval wide-only" }, score ? intervalCell(score) : null)));
 }
@@ -108,10 +108,13 @@ function metricName(score) {
     arrow ? el("span", { class: "direction", "aria-label": score.higher ? "higher is better" : "lower is better", role: "img", text: " " + arrow }) : null];
 }
 
+/** Returns how many decimals the error of a score has: not more than the score. */
+const errorPlaces = (value) => value === 0 || (Math.abs(value) >= 1e-4 && Math.abs(value) < 1e9) ? Math.min(3, decimals(value)) : null;
+
 function scoreText(value) {
   const half = value.low !== null && value.high !== null ? (value.high - value.low) / 2 : null;
   return [el("span", { class: "score", text: number(value.value) }),
-    half === null ? null : el("span", { class: "error", text: " ± " + number(half, 3),
+    half === null ? null : el("span", { class: "error", text: " ± " + number(half, errorPlaces(value.value)),
       title: `${number(value.low)} to ${number(value.high)}` + (value.stderr === null ? "" : `, standard error ${number(value.stderr)}`) })];
 }
 

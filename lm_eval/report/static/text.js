@@ -27,16 +27,28 @@ function fill(node, props, children) {
 
 const byId = (id) => document.getElementById(id);
 
-/** Returns a number as text: four decimals for scores, fewer for large ones. */
-function number(value, digits = 4) {
+/** Returns how many decimals a number of this size has: fewer for large ones. */
+const decimals = (value, most = 4) => Math.abs(value) >= 1000 ? 0 : Math.abs(value) >= 100 ? 1 : Math.abs(value) >= 10 ? 2 : most;
+
+/** Returns a number as text: four decimals for scores, fewer for large ones, powers of ten for huge and tiny ones. */
+function number(value, places = null) {
   if (typeof value !== "number") return value === null || value === undefined ? "" : String(value);
-  if (Number.isInteger(value) && Math.abs(value) >= 10) return value.toLocaleString("en");
-  const places = Math.abs(value) >= 1000 ? 0 : Math.abs(value) >= 100 ? 1 : Math.abs(value) >= 10 ? 2 : digits;
-  return value.toFixed(places).replace(/^-/, "−");
+  const size = Math.abs(value);
+  if (size >= 1e9 || (places === null && size > 0 && size < 1e-4)) return power(value);
+  if (Number.isInteger(value) && size >= 10) places = 0;
+  const shown = places ?? decimals(value);
+  return value.toLocaleString("en", { minimumFractionDigits: shown, maximumFractionDigits: shown }).replace(/^-/, "−");
 }
 
-const signed = (value, digits = 4) => (value > 0 ? "+" : "") + number(value, digits);
-const count = (value) => Number(value).toLocaleString("en");
+/** Returns a number as a power of ten, such as 3.2 × 10⁻⁷. */
+function power(value) {
+  const [digits, exponent] = value.toExponential(2).split("e");
+  const raised = [...exponent.replace("+", "")].map((one) => one === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[one]).join("");
+  return `${String(Number(digits)).replace("-", "−")} × 10${raised}`;
+}
+
+const signed = (value) => (value > 0 ? "+" : "") + number(value);
+const count = (value) => value === null || value === undefined ? "" : Number(value).toLocaleString("en");
 const percent = (value) => (100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0) + " %";
 
 function plural(value, one, many = one + "s") {
