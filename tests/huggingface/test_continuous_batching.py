@@ -17,10 +17,10 @@ import pytest
 from lm_eval.api.usage import Usage
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Generation
-from lm_eval.models.huggingface import answering, continuous_batching
+from lm_eval.models.huggingface import answering, continuous_batching, generation
 from lm_eval.models.huggingface.attention import NO_KERNELS
 from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
-from lm_eval.models.huggingface.generation import Prompt, generate
+from lm_eval.models.huggingface.generation import Prompt, generate, random_draws
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.pages import (
     PAGE,
@@ -30,10 +30,20 @@ from lm_eval.models.huggingface.pages import (
     make_tiles,
 )
 from lm_eval.models.partial_answers import StopConditions
-from tests.huggingface.conftest import ARCHITECTURES, Make, ask, make_model, torch
+from tests.huggingface.conftest import (
+    ARCHITECTURES,
+    LONGEST,
+    VOCABULARY,
+    Make,
+    ask,
+    make_model,
+    torch,
+)
 
 CPU = torch.device("cpu")
 STOPS = StopConditions(frozenset(range(1, 30)), ("77", "x"))
+RARE_STOPS = StopConditions(frozenset(range(1, 8)), ())
+"""Stop conditions with which most answers are long."""
 
 
 def draw_prompts(count: int, repeats: int = 1) -> list[Prompt]:
@@ -61,20 +71,26 @@ def decode(tokens: list[int]) -> str:
 Answers = dict[int, tuple[str, list[int]]]
 
 
-def plainly(model: Any, prompts: list[Prompt], settings: Generation) -> Answers:
+def plainly(
+    model: Any, prompts: list[Prompt], settings: Generation, stops: StopConditions = STOPS
+) -> Answers:
     found = generate(
-        Network(model), decode, prompts, settings, STOPS, seed=1, device=CPU, max_tokens=300,
+        Network(model), decode, prompts, settings, stops, seed=1, device=CPU, max_tokens=300,
         attention_kernels=NO_KERNELS, usage=Usage(),
     )  # fmt: skip
     return {request: (text, tokens) for request, text, tokens in found}
 
 
 def make_batch(
-    model: Any, prompts: list[Prompt], settings: Generation, **options: Any
+    model: Any,
+    prompts: list[Prompt],
+    settings: Generation,
+    stops: StopConditions = STOPS,
+    **options: Any,
 ) -> ContinuousBatch:
     options = {"max_rows": 16, "decoding": Decoding(), **options}
     return ContinuousBatch(
-        Network(model), decode, prompts, settings, STOPS, seed=1, device=CPU, max_tokens=300,
+        Network(model), decode, prompts, settings, stops, seed=1, device=CPU, max_tokens=300,
         attention_kernels=NO_KERNELS, usage=Usage(), **options,
     )  # fmt: skip
 
@@ -84,18 +100,16 @@ def make_batch(
     [
         (Generation(max_gen_toks=60), 1, {}),
         (Generation(max_gen_toks=60), 1, {"max_rows": 3}),
-        (Generation(max_gen_toks=60), 1, {"max_pages": 30}),
         (Generation(max_gen_toks=60), 1, {"decoding": Decoding(cascade=False)}),
         (Generation(max_gen_toks=1), 1, {}),
         (Generation(max_gen_toks=40, temperature=0.8, top_k=50), 5, {}),
-        (Generation(max_gen_toks=40, temperature=0.8, top_k=50), 5, {"max_pages": 25}),
         (Generation(max_gen_toks=40, temperature=1.2, top_p=0.9), 5, {"max_rows": 7}),
     ],
 )
 def test_answers_are_those_of_the_plain_loop(
     llama: Any, settings: Generation, repeats: int, options: dict[str, Any]
 ) -> None:
-    """Also if there are few rows, or so few pages that answers have to be begun again."""
+    """Also if there are few rows."""
     prompts = draw_prompts(30 // repeats, repeats)
     expected = plainly(llama, prompts, settings)
     batch = make_batch(llama, prompts, settings, **options)
@@ -247,3 +261,91 @@ def test_prompts_wait_until_rows_are_free(llama: Any, monkeypatch: pytest.Monkey
     assert max(sizes) == 4
     # Answers end at different times, and others follow at once: the batch is rarely empty.
     assert np.mean(sizes[:-8]) > 3
+
+
+def test_no_position_beyond_the_longest_answer_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPT-2 has no embeddings for later positions: a GPU would stop with an error.
+
+    An answer that needs two more tokens takes part in eight steps if others need more.
+    """
+    monkeypatch.setattr(continuous_batching, "ADMISSION_SHARE", 4)
+    model = make_model(*ARCHITECTURES["gpt2"][:3])
+    stops = StopConditions(frozenset(range(1, 60)), ())
+    settings = Generation(max_gen_toks=3 + 5 * continuous_batching.STEPS_PER_READ)
+    rng = np.random.default_rng(0)
+    prompts = [
+        Prompt(str(i), rng.integers(60, VOCABULARY, LONGEST - settings.max_gen_toks).tolist(), (i,))
+        for i in range(16)
+    ]
+    positions: list[int] = []
+    hidden = Network.hidden
+
+    def counted(self: Any, tokens: Any, position: Any) -> Any:
+        positions.append(int(position.max()))
+        return hidden(self, tokens, position)
+
+    expected = plainly(model, prompts, settings, stops)
+    monkeypatch.setattr(Network, "hidden", counted)
+    batch = make_batch(model, prompts, settings, stops, max_rows=3)
+    assert {request: (text, tokens) for request, text, tokens in batch.run()} == expected
+    assert max(positions) == LONGEST - 1  # there were steps after the end of an answer
+
+
+@pytest.mark.parametrize(
+    ("settings", "repeats"),
+    [
+        (Generation(max_gen_toks=60), 1),
+        (Generation(max_gen_toks=100, temperature=0.8, top_k=50), 3),
+    ],
+)
+def test_answers_are_begun_again_if_pages_run_out(
+    llama: Any, settings: Generation, repeats: int
+) -> None:
+    prompts = draw_prompts(18 // repeats, repeats)
+    expected = plainly(llama, prompts, settings, RARE_STOPS)
+    batch = make_batch(llama, prompts, settings, RARE_STOPS, max_pages=25)
+    evicted: list[int] = []
+    evict = batch._evict
+
+    def counted() -> None:
+        evicted.append(1)
+        evict()
+
+    batch._evict = counted  # type: ignore[method-assign]
+    found = [(request, (text, tokens)) for request, text, tokens in batch.run()]
+    assert evicted
+    assert len(found) == len(expected)
+    assert dict(found) == expected
+    assert batch.pool.free == batch.cache.pages - 1
+    # Prompts that are read again do not count twice.
+    assert batch.usage.tokens_in == repeats * sum(len(prompt.tokens) for prompt in prompts)
+
+
+def test_random_numbers_are_less_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers close to 1 are rounded to 1 in float32; they would choose the last token."""
+
+    class Highest:
+        def random(self, count: int) -> Any:
+            return np.full(count, np.nextafter(1.0, 0.0))
+
+    monkeypatch.setattr(generation, "answer_rng", lambda *args: Highest())
+    settings = Generation(max_gen_toks=3, temperature=1.0)
+    draws = random_draws([(Prompt("", [1], (0,)), 0)], settings, seed=1)
+    assert draws.dtype == np.float32
+    assert (draws < 1).all()
+
+
+@pytest.mark.parametrize("continuous", [True, False])
+@pytest.mark.parametrize("guesses", [True, False])
+def test_callers_do_not_run_in_inference_mode(
+    continuous: bool, guesses: bool, make_lm: Make, make_continuous: Make, monkeypatch: Any
+) -> None:
+    """Otherwise a caller that fails while it takes answers could not train its model later."""
+    if not guesses:
+        monkeypatch.setattr(answering, "LOOKUP_DEVICES", ())
+    lm = (make_continuous if continuous else make_lm)()
+    asked = [ask("generate_until", text, {"max_gen_toks": 5}) for text in TEXTS]
+    found = lm._generator().answer(asked)
+    next(found)
+    assert not torch.is_inference_mode_enabled()
+    assert len(list(found)) == len(TEXTS) - 1
