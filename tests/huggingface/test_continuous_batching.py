@@ -11,8 +11,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from lm_eval.api.usage import Usage
 from lm_eval.errors import ModelError
@@ -24,6 +26,7 @@ from lm_eval.models.huggingface.generation import Prompt, generate, random_draws
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.pages import (
     PAGE,
+    SCRATCH_PAGE,
     OutOfPagesError,
     PagePool,
     find_groups,
@@ -349,3 +352,111 @@ def test_callers_do_not_run_in_inference_mode(
     next(found)
     assert not torch.is_inference_mode_enabled()
     assert len(list(found)) == len(TEXTS) - 1
+
+
+class PageChecker:
+    """Checks before every portion of steps that rows share no page but full pages of prompts."""
+
+    def __init__(self, batch: ContinuousBatch) -> None:
+        self.batch = batch
+        self.place_rows = batch.step.place_rows
+        batch.step.place_rows = self.check  # type: ignore[method-assign]
+
+    def check(self, table: Any, position: Any, chosen: Any, groups: Any) -> None:
+        batch = self.batch
+        users: dict[int, list[tuple[int, int]]] = {}
+        for n, (row, pages) in enumerate(zip(batch._rows, table, strict=True)):
+            assert row.full_pages == len(batch.prompts[row.unit].tokens) // PAGE
+            assert position[n] == len(batch.prompts[row.unit].tokens) + chosen[n] - 1
+            for place, page in enumerate(pages):
+                users.setdefault(page, []).append((n, place))
+        assert SCRATCH_PAGE not in users
+        assert batch.pool.free + len(users) == batch.cache.pages - 1
+        for rows in users.values():
+            begins = {
+                (place, tuple(batch.prompts[batch._rows[n].unit].tokens[: (place + 1) * PAGE]))
+                for n, place in rows
+            }
+            assert len(begins) == 1
+            if len(rows) > 1:
+                assert all(place < batch._rows[n].full_pages for n, place in rows)
+        grouped = [n for group in groups for n in group.rows.tolist()]
+        assert len(grouped) == len(set(grouped))
+        for group in groups:
+            assert len({tuple(table[n][: group.pages]) for n in group.rows}) == 1
+            assert all(group.pages <= batch._rows[n].full_pages for n in group.rows)
+        self.place_rows(table, position, chosen, groups)
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(data=st.data())
+def test_no_page_is_lost_or_given_to_two_answers(llama: Any, data: st.DataObject) -> None:
+    """Prompts have any lengths and common beginnings; there are few rows and few pages."""
+    rng = random.Random(data.draw(st.integers(0, 1000)))
+    stem = [rng.randrange(8, 1000) for _ in range(130)]
+    shapes = data.draw(
+        st.lists(st.tuples(st.integers(0, 130), st.integers(0, 40)), min_size=1, max_size=8)
+    )
+    repeats = data.draw(st.integers(1, 3))
+    prompts = [
+        Prompt(
+            str(i),
+            stem[:shared] + [rng.randrange(8, 1000) for _ in range(own or not shared)],
+            tuple(range(i * repeats, (i + 1) * repeats)),
+        )
+        for i, (shared, own) in enumerate(shapes)
+    ]
+    temperature = data.draw(st.sampled_from([0.0, 1.5]))
+    settings = Generation(max_gen_toks=data.draw(st.integers(1, 70)), temperature=temperature)
+    stops = data.draw(st.sampled_from([STOPS, RARE_STOPS]))
+    longest = max(len(prompt.tokens) for prompt in prompts) + settings.max_gen_toks
+    # Room for one prompt with its repeats, at least.
+    least = repeats * (longest + 3 * continuous_batching.STEPS_PER_READ) // PAGE + 3 * repeats
+    batch = make_batch(
+        llama,
+        prompts,
+        settings,
+        stops,
+        max_rows=data.draw(st.integers(repeats, 12)),
+        max_pages=least + data.draw(st.integers(1, 40)),
+        min_pages_saved=1,
+    )
+    PageChecker(batch)
+    found = [(request, (text, tokens)) for request, text, tokens in batch.run()]
+    assert batch.pool.free == batch.cache.pages - 1
+    assert not batch.pool._page_of
+    expected = plainly(llama, prompts, settings, stops)
+    assert len(found) == len(expected)
+    assert dict(found) == expected
+
+
+@hypothesis.given(
+    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=12),
+    st.lists(st.integers(0, 11), max_size=12),
+    st.integers(3, 20),
+)
+def test_prompts_share_a_page_exactly_if_they_agree_up_to_its_end(
+    blocks: list[list[int]], ended: list[int], count: int
+) -> None:
+    """`blocks` are prompts of full pages that consist of one token each."""
+    pool = PagePool(count)
+    held: dict[int, list[int]] = {}
+    for n, block in enumerate(blocks):
+        before = pool.free
+        try:
+            held[n], unwritten = pool.share(np.repeat(np.array(block), PAGE))
+            assert len(unwritten) == before - pool.free
+        except OutOfPagesError:
+            assert pool.free == before
+        if n in ended and n in held:
+            pool.release(held.pop(n))
+        prefix_of: dict[int, tuple[int, ...]] = {}
+        for m, pages in held.items():
+            for place, page in enumerate(pages):
+                prefix = tuple(blocks[m][: place + 1])
+                assert prefix_of.setdefault(page, prefix) == prefix
+        assert len(set(prefix_of.values())) == len(prefix_of)
+        assert pool.free == count - 1 - len(prefix_of)
+    for pages in held.values():
+        pool.release(pages)
+    assert pool.free == count - 1
