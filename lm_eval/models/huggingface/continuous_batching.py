@@ -240,7 +240,8 @@ class ContinuousBatch:
             graphs=decoding.graphs and device.type == "cuda",
         )
 
-    @torch.inference_mode()  # while it runs, not between two answers
+    # As a decorator, it applies while this runs, not while the caller has an answer.
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def run(self) -> Iterator[tuple[int, str, list[int]]]:
         """Yields the request index, text and tokens of each answer, as soon as it is finished.
 

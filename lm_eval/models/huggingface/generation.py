@@ -53,7 +53,8 @@ class Prompt:
         return len(self.requests) if settings.sampled else 1
 
 
-@torch.inference_mode()  # while it runs, not between two answers
+# As a decorator, it applies while this runs, not while the caller has an answer.
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def generate(
     network: Network,
     decode: Decode,

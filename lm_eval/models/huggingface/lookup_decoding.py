@@ -116,7 +116,8 @@ class GuessedAnswer:
         return new
 
 
-@torch.inference_mode()  # while it runs, not between two answers
+# As a decorator, it applies while this runs, not while the caller has an answer.
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def generate_with_lookup(
     network: Network,
     decode: Decode,
