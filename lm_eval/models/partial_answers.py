@@ -123,11 +123,13 @@ class GrowingAnswer:
 
         Tokens beyond the maximum number are dropped.
         """
-        self._written += tokens[: self._max_tokens - len(self._written)]
-        return (
-            not self._stop_conditions.tokens.isdisjoint(tokens)
-            or len(self._written) == self._max_tokens
-        )
+        self._written += tokens[: self.room]
+        return not self._stop_conditions.tokens.isdisjoint(tokens) or not self.room
+
+    @property
+    def room(self) -> int:
+        """How many more tokens the answer may have."""
+        return self._max_tokens - len(self._written)
 
     def tail(self, new: int) -> list[int]:
         """Returns the last tokens, in which a stop string may be completed by the `new` last."""

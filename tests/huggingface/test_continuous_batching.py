@@ -11,29 +11,42 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from lm_eval.api.usage import Usage
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Generation
-from lm_eval.models.huggingface import answering, continuous_batching
+from lm_eval.models.huggingface import answering, continuous_batching, generation
 from lm_eval.models.huggingface.attention import NO_KERNELS
 from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
-from lm_eval.models.huggingface.generation import Prompt, generate
+from lm_eval.models.huggingface.generation import Prompt, generate, random_draws
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.pages import (
     PAGE,
+    SCRATCH_PAGE,
     OutOfPagesError,
     PagePool,
     find_groups,
     make_tiles,
 )
 from lm_eval.models.partial_answers import StopConditions
-from tests.huggingface.conftest import ARCHITECTURES, Make, ask, make_model, torch
+from tests.huggingface.conftest import (
+    ARCHITECTURES,
+    LONGEST,
+    VOCABULARY,
+    Make,
+    ask,
+    make_model,
+    torch,
+)
 
 CPU = torch.device("cpu")
 STOPS = StopConditions(frozenset(range(1, 30)), ("77", "x"))
+RARE_STOPS = StopConditions(frozenset(range(1, 8)), ())
+"""Stop conditions with which most answers are long."""
 
 
 def draw_prompts(count: int, repeats: int = 1) -> list[Prompt]:
@@ -61,20 +74,26 @@ def decode(tokens: list[int]) -> str:
 Answers = dict[int, tuple[str, list[int]]]
 
 
-def plainly(model: Any, prompts: list[Prompt], settings: Generation) -> Answers:
+def plainly(
+    model: Any, prompts: list[Prompt], settings: Generation, stops: StopConditions = STOPS
+) -> Answers:
     found = generate(
-        Network(model), decode, prompts, settings, STOPS, seed=1, device=CPU, max_tokens=300,
+        Network(model), decode, prompts, settings, stops, seed=1, device=CPU, max_tokens=300,
         attention_kernels=NO_KERNELS, usage=Usage(),
     )  # fmt: skip
     return {request: (text, tokens) for request, text, tokens in found}
 
 
 def make_batch(
-    model: Any, prompts: list[Prompt], settings: Generation, **options: Any
+    model: Any,
+    prompts: list[Prompt],
+    settings: Generation,
+    stops: StopConditions = STOPS,
+    **options: Any,
 ) -> ContinuousBatch:
     options = {"max_rows": 16, "decoding": Decoding(), **options}
     return ContinuousBatch(
-        Network(model), decode, prompts, settings, STOPS, seed=1, device=CPU, max_tokens=300,
+        Network(model), decode, prompts, settings, stops, seed=1, device=CPU, max_tokens=300,
         attention_kernels=NO_KERNELS, usage=Usage(), **options,
     )  # fmt: skip
 
@@ -84,18 +103,16 @@ def make_batch(
     [
         (Generation(max_gen_toks=60), 1, {}),
         (Generation(max_gen_toks=60), 1, {"max_rows": 3}),
-        (Generation(max_gen_toks=60), 1, {"max_pages": 30}),
         (Generation(max_gen_toks=60), 1, {"decoding": Decoding(cascade=False)}),
         (Generation(max_gen_toks=1), 1, {}),
         (Generation(max_gen_toks=40, temperature=0.8, top_k=50), 5, {}),
-        (Generation(max_gen_toks=40, temperature=0.8, top_k=50), 5, {"max_pages": 25}),
         (Generation(max_gen_toks=40, temperature=1.2, top_p=0.9), 5, {"max_rows": 7}),
     ],
 )
 def test_answers_are_those_of_the_plain_loop(
     llama: Any, settings: Generation, repeats: int, options: dict[str, Any]
 ) -> None:
-    """Also if there are few rows, or so few pages that answers have to be begun again."""
+    """Also if there are few rows."""
     prompts = draw_prompts(30 // repeats, repeats)
     expected = plainly(llama, prompts, settings)
     batch = make_batch(llama, prompts, settings, **options)
@@ -247,3 +264,199 @@ def test_prompts_wait_until_rows_are_free(llama: Any, monkeypatch: pytest.Monkey
     assert max(sizes) == 4
     # Answers end at different times, and others follow at once: the batch is rarely empty.
     assert np.mean(sizes[:-8]) > 3
+
+
+def test_no_position_beyond_the_longest_answer_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPT-2 has no embeddings for later positions: a GPU would stop with an error.
+
+    An answer that needs two more tokens takes part in eight steps if others need more.
+    """
+    monkeypatch.setattr(continuous_batching, "ADMISSION_SHARE", 4)
+    model = make_model(*ARCHITECTURES["gpt2"][:3])
+    stops = StopConditions(frozenset(range(1, 60)), ())
+    settings = Generation(max_gen_toks=3 + 5 * continuous_batching.STEPS_PER_READ)
+    rng = np.random.default_rng(0)
+    prompts = [
+        Prompt(str(i), rng.integers(60, VOCABULARY, LONGEST - settings.max_gen_toks).tolist(), (i,))
+        for i in range(16)
+    ]
+    positions: list[int] = []
+    hidden = Network.hidden
+
+    def counted(self: Any, tokens: Any, position: Any) -> Any:
+        positions.append(int(position.max()))
+        return hidden(self, tokens, position)
+
+    expected = plainly(model, prompts, settings, stops)
+    monkeypatch.setattr(Network, "hidden", counted)
+    batch = make_batch(model, prompts, settings, stops, max_rows=3)
+    assert {request: (text, tokens) for request, text, tokens in batch.run()} == expected
+    assert max(positions) == LONGEST - 1  # there were steps after the end of an answer
+
+
+@pytest.mark.parametrize(
+    ("settings", "repeats"),
+    [
+        (Generation(max_gen_toks=60), 1),
+        (Generation(max_gen_toks=100, temperature=0.8, top_k=50), 3),
+    ],
+)
+def test_answers_are_begun_again_if_pages_run_out(
+    llama: Any, settings: Generation, repeats: int
+) -> None:
+    prompts = draw_prompts(18 // repeats, repeats)
+    expected = plainly(llama, prompts, settings, RARE_STOPS)
+    batch = make_batch(llama, prompts, settings, RARE_STOPS, max_pages=25)
+    evicted: list[int] = []
+    evict = batch._evict
+
+    def counted() -> None:
+        evicted.append(1)
+        evict()
+
+    batch._evict = counted  # type: ignore[method-assign]
+    found = [(request, (text, tokens)) for request, text, tokens in batch.run()]
+    assert evicted
+    assert len(found) == len(expected)
+    assert dict(found) == expected
+    assert batch.pool.free == batch.cache.pages - 1
+    # Prompts that are read again do not count twice.
+    assert batch.usage.tokens_in == repeats * sum(len(prompt.tokens) for prompt in prompts)
+
+
+def test_random_numbers_are_less_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers close to 1 are rounded to 1 in float32; they would choose the last token."""
+
+    class Highest:
+        def random(self, count: int) -> Any:
+            return np.full(count, np.nextafter(1.0, 0.0))
+
+    monkeypatch.setattr(generation, "answer_rng", lambda *args: Highest())
+    settings = Generation(max_gen_toks=3, temperature=1.0)
+    draws = random_draws([(Prompt("", [1], (0,)), 0)], settings, seed=1)
+    assert draws.dtype == np.float32
+    assert (draws < 1).all()
+
+
+@pytest.mark.parametrize("continuous", [True, False])
+@pytest.mark.parametrize("guesses", [True, False])
+def test_callers_do_not_run_in_inference_mode(
+    continuous: bool, guesses: bool, make_lm: Make, make_continuous: Make, monkeypatch: Any
+) -> None:
+    """Otherwise a caller that fails while it takes answers could not train its model later."""
+    if not guesses:
+        monkeypatch.setattr(answering, "LOOKUP_DEVICES", ())
+    lm = (make_continuous if continuous else make_lm)()
+    asked = [ask("generate_until", text, {"max_gen_toks": 5}) for text in TEXTS]
+    found = lm._generator().answer(asked)
+    next(found)
+    assert not torch.is_inference_mode_enabled()
+    assert len(list(found)) == len(TEXTS) - 1
+
+
+class PageChecker:
+    """Checks before every portion of steps that rows share no page but full pages of prompts."""
+
+    def __init__(self, batch: ContinuousBatch) -> None:
+        self.batch = batch
+        self.place_rows = batch.step.place_rows
+        batch.step.place_rows = self.check  # type: ignore[method-assign]
+
+    def check(self, table: Any, position: Any, chosen: Any, groups: Any) -> None:
+        batch = self.batch
+        users: dict[int, list[tuple[int, int]]] = {}
+        for n, (row, pages) in enumerate(zip(batch._rows, table, strict=True)):
+            assert row.full_pages == len(batch.prompts[row.unit].tokens) // PAGE
+            assert position[n] == len(batch.prompts[row.unit].tokens) + chosen[n] - 1
+            for place, page in enumerate(pages):
+                users.setdefault(page, []).append((n, place))
+        assert SCRATCH_PAGE not in users
+        assert batch.pool.free + len(users) == batch.cache.pages - 1
+        for rows in users.values():
+            begins = {
+                (place, tuple(batch.prompts[batch._rows[n].unit].tokens[: (place + 1) * PAGE]))
+                for n, place in rows
+            }
+            assert len(begins) == 1
+            if len(rows) > 1:
+                assert all(place < batch._rows[n].full_pages for n, place in rows)
+        grouped = [n for group in groups for n in group.rows.tolist()]
+        assert len(grouped) == len(set(grouped))
+        for group in groups:
+            assert len({tuple(table[n][: group.pages]) for n in group.rows}) == 1
+            assert all(group.pages <= batch._rows[n].full_pages for n in group.rows)
+        self.place_rows(table, position, chosen, groups)
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(data=st.data())
+def test_no_page_is_lost_or_given_to_two_answers(llama: Any, data: st.DataObject) -> None:
+    """Prompts have any lengths and common beginnings; there are few rows and few pages."""
+    rng = random.Random(data.draw(st.integers(0, 1000)))
+    stem = [rng.randrange(8, 1000) for _ in range(130)]
+    shapes = data.draw(
+        st.lists(st.tuples(st.integers(0, 130), st.integers(0, 40)), min_size=1, max_size=8)
+    )
+    repeats = data.draw(st.integers(1, 3))
+    prompts = [
+        Prompt(
+            str(i),
+            stem[:shared] + [rng.randrange(8, 1000) for _ in range(own or not shared)],
+            tuple(range(i * repeats, (i + 1) * repeats)),
+        )
+        for i, (shared, own) in enumerate(shapes)
+    ]
+    temperature = data.draw(st.sampled_from([0.0, 1.5]))
+    settings = Generation(max_gen_toks=data.draw(st.integers(1, 70)), temperature=temperature)
+    stops = data.draw(st.sampled_from([STOPS, RARE_STOPS]))
+    longest = max(len(prompt.tokens) for prompt in prompts) + settings.max_gen_toks
+    # Room for one prompt with its repeats, at least.
+    least = repeats * (longest + 3 * continuous_batching.STEPS_PER_READ) // PAGE + 3 * repeats
+    batch = make_batch(
+        llama,
+        prompts,
+        settings,
+        stops,
+        max_rows=data.draw(st.integers(repeats, 12)),
+        max_pages=least + data.draw(st.integers(1, 40)),
+        min_pages_saved=1,
+    )
+    PageChecker(batch)
+    found = [(request, (text, tokens)) for request, text, tokens in batch.run()]
+    assert batch.pool.free == batch.cache.pages - 1
+    assert not batch.pool._page_of
+    expected = plainly(llama, prompts, settings, stops)
+    assert len(found) == len(expected)
+    assert dict(found) == expected
+
+
+@hypothesis.given(
+    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=12),
+    st.lists(st.integers(0, 11), max_size=12),
+    st.integers(3, 20),
+)
+def test_prompts_share_a_page_exactly_if_they_agree_up_to_its_end(
+    blocks: list[list[int]], ended: list[int], count: int
+) -> None:
+    """`blocks` are prompts of full pages that consist of one token each."""
+    pool = PagePool(count)
+    held: dict[int, list[int]] = {}
+    for n, block in enumerate(blocks):
+        before = pool.free
+        try:
+            held[n], unwritten = pool.share(np.repeat(np.array(block), PAGE))
+            assert len(unwritten) == before - pool.free
+        except OutOfPagesError:
+            assert pool.free == before
+        if n in ended and n in held:
+            pool.release(held.pop(n))
+        prefix_of: dict[int, tuple[int, ...]] = {}
+        for m, pages in held.items():
+            for place, page in enumerate(pages):
+                prefix = tuple(blocks[m][: place + 1])
+                assert prefix_of.setdefault(page, prefix) == prefix
+        assert len(set(prefix_of.values())) == len(prefix_of)
+        assert pool.free == count - 1 - len(prefix_of)
+    for pages in held.values():
+        pool.release(pages)
+    assert pool.free == count - 1

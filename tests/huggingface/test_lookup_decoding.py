@@ -10,7 +10,7 @@ from lm_eval.models.huggingface import answering, kv_cache
 from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.lookup_decoding import GuessedAnswer, NgramIndex
 from lm_eval.models.partial_answers import GrowingAnswer, StopConditions
-from tests.huggingface.conftest import ARCHITECTURES, Make, ask, make_model
+from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, ask, make_model, torch
 
 TEXTS = [
     "Tom has 3 apples. Mira has 3 apples. Tom has 3",
@@ -46,6 +46,32 @@ def test_guesses_do_not_change_answers(
     plain = make_lm(model)
     assert plain.generate_until(asked) == found
     assert plain.usage() == lm.usage()
+
+
+def test_no_position_beyond_the_longest_answer_is_computed(
+    make_lm: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPT-2 has no embeddings for later positions, so too many guesses would be an error."""
+    model = make_model(*ARCHITECTURES["gpt2"][:3])
+    with torch.no_grad():  # the last token is repeated
+        for weight in model.transformer.h.parameters():
+            weight.zero_()
+        model.transformer.wpe.weight.zero_()
+    positions: list[int] = []
+    lm = make_lm(model)
+    hidden = type(lm._network).hidden
+
+    def counted(self: Any, tokens: Any, position: Any) -> Any:
+        positions.append(int(position.max()))
+        return hidden(self, tokens, position)
+
+    monkeypatch.setattr(type(lm._network), "hidden", counted)
+    text = "Mira saw a bird. " * 200  # is truncated, so that the answer ends where the model does
+    settings = {"max_gen_toks": 50, "until": []}
+    (found,) = lm.generate_until([ask("generate_until", text, settings)])
+    assert found
+    assert max(positions) == LONGEST - 2  # the last token is not read
+    assert len(positions) < 20  # several tokens were guessed at once
 
 
 def test_text_that_followed_is_guessed_to_follow_again() -> None:

@@ -46,9 +46,14 @@ def test_what_could_change_the_outcome_leads_to_a_new_check(
     make_lm(make_model(*llama[:2], {**GROUPED, "rope_theta": 77.0}))
     make_lm(make_model(*llama[:3]), prefix_sharing="off")
     make_lm(make_model(*llama[:3]).to(torch.bfloat16))
+    torch.set_float32_matmul_precision("high")
+    try:
+        make_lm(make_model(*llama[:3]))
+    finally:
+        torch.set_float32_matmul_precision("highest")
     monkeypatch.setattr(remembered_checks, "__version__", "another")
     make_lm(make_model(*llama[:3]))
-    assert len(checks) == 5
+    assert len(checks) == 6
 
 
 def test_a_model_with_hooks_is_always_checked(make_lm: Make, checks: list[Any]) -> None:

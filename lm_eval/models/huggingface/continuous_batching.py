@@ -20,14 +20,14 @@ from torch import Tensor
 
 from lm_eval.api.usage import Usage
 from lm_eval.engine.plan import SortedSequences, StepwisePlan, pad_batch
-from lm_eval.models.conventions import Generation, answer_rng
+from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.attention import AttentionKernels, use_layout
 from lm_eval.models.huggingface.decoding_step import (
     MIN_STEPS_TO_CAPTURE,
     NAN_TOKEN,
     DecodingStep,
 )
-from lm_eval.models.huggingface.generation import Prompt
+from lm_eval.models.huggingface.generation import Prompt, random_draws
 from lm_eval.models.huggingface.memory import cache_bytes_per_token, free_memory
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.packing import copy_to_device
@@ -213,12 +213,13 @@ class ContinuousBatch:
         self.max_rows = min(max_rows, sum(answers))
         self._waiting = self._plan(list(range(len(prompts))))
         self._again: list[Prompt] = []
+        self._first_again = len(prompts)
+        """From this index on, the prompts are those of answers that are begun again."""
         self._rows: list[Row] = []
         self._launched: deque[Launched] = deque()
-        longest = max(len(prompt.tokens) for prompt in prompts)
+        longest = max(len(prompt.tokens) for prompt in prompts) + settings.max_gen_toks
         # An ended answer is continued until its end is noticed.
-        longest += settings.max_gen_toks + 3 * STEPS_PER_READ
-        per_row = -(-longest // PAGE)
+        per_row = -(-(longest + 3 * STEPS_PER_READ) // PAGE)
         wanted = self._wanted_pages(answers)
         pages = min(wanted, self._affordable_pages() if max_pages is None else max_pages)
         if pages <= per_row:
@@ -234,26 +235,28 @@ class ContinuousBatch:
             device,
             max_rows=self.max_rows,
             max_pages=per_row,
+            max_position=longest - 1,
             steps=STEPS_PER_READ,
             graphs=decoding.graphs and device.type == "cuda",
         )
 
+    # As a decorator, it applies while this runs, not while the caller has an answer.
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def run(self) -> Iterator[tuple[int, str, list[int]]]:
         """Yields the request index, text and tokens of each answer, as soon as it is finished.
 
         Raises `NaNScoresError` if logits are NaN, and what torch raises if memory runs out.
         """
-        with torch.inference_mode():
-            while True:
-                self._drop_ended()
-                # The device runs the steps while the host prepares the reading of prompts.
-                if self._rows:
-                    self._launch_steps()
-                self._admit()
-                if not self._rows and not self._launched:
-                    return
-                while self._launched and (not self._rows or self._portions_launched > 1):
-                    yield from self._read(self._launched.popleft())
+        while True:
+            self._drop_ended()
+            # The device runs the steps while the host prepares the reading of prompts.
+            if self._rows:
+                self._launch_steps()
+            self._admit()
+            if not self._rows and not self._launched:
+                return
+            while self._launched and (not self._rows or self._portions_launched > 1):
+                yield from self._read(self._launched.popleft())
 
     @property
     def _portions_launched(self) -> int:
@@ -322,7 +325,8 @@ class ContinuousBatch:
             if count > free:
                 break
             try:
-                admitted[unit], writes[unit] = self._allocate(unit, count)
+                others = self.max_rows - free
+                admitted[unit], writes[unit] = self._allocate(unit, count, others)
             except OutOfPagesError:
                 break
             free -= count
@@ -334,17 +338,20 @@ class ContinuousBatch:
         while left:
             left -= self._prefill(admitted, writes, left)
 
-    def _allocate(self, unit: int, count: int) -> tuple[list[Row], list[tuple[slice, int]]]:
+    def _allocate(
+        self, unit: int, count: int, others: int
+    ) -> tuple[list[Row], list[tuple[slice, int]]]:
         """Returns new rows for the answers to a prompt, with their pages, and what to write there.
 
         The second is a list of positions of the prompt, each with the page that holds them. Raises
-        `OutOfPagesError` if there are too few free pages; then nothing has changed.
+        `OutOfPagesError` if there are too few free pages; then nothing has changed. `others` is the
+        number of rows in use.
         """
         prompt = self.prompts[unit]
         length = len(prompt.tokens)
         full, unwritten = self.pool.share(np.array(prompt.tokens))
         # Every row, new or old, can then grow by a page at once.
-        if self.pool.free < 2 * count + len(self._rows):
+        if self.pool.free < 2 * count + others:
             self.pool.release(full)
             raise OutOfPagesError("too few pages are free for another prompt")
         self.pool.add_users(full, count - 1)
@@ -394,30 +401,17 @@ class ContinuousBatch:
         where = np.repeat(batch.scored - batch.num_cached, [len(admitted[unit]) for unit in units])
         last_states = hidden.index_select(0, copy_to_device(where, self.device).to(hidden.device))
         logits = self.network.logits(last_states)
-        draws = self._random_draws(rows)
+        draws = random_draws(
+            [(self.prompts[row.unit], row.number) for row in rows], self.settings, self.seed
+        )
         first = None if draws is None else copy_to_device(draws[:, 0].copy(), self.device)
         token, is_number = choose_tokens(logits, self.settings, first)
         self._add_rows(rows, token, draws)
         marked = torch.where(is_number, token, NAN_TOKEN)
         self._launched.append(Launched.of(rows, marked[None], by_steps=False))
-        read = [self.prompts[unit] for unit in units]
+        read = [self.prompts[unit] for unit in units if unit < self._first_again]
         self.usage.count_prompt(sum(len(p.tokens) * len(p.requests) for p in read), count)
         return len(units)
-
-    def _random_draws(self, rows: Sequence[Row]) -> Any:
-        """Returns a random number in [0, 1) for each token of each answer, as (rows, tokens).
-
-        Returns None without sampling. The numbers of an answer are seeded with its prompt, its
-        number and the settings, so they do not depend on the batch.
-        """
-        if not self.settings.sampled:
-            return None
-        numbers = []
-        for row in rows:
-            prompt = self.prompts[row.unit]
-            rng = answer_rng(self.seed, prompt.text, self.settings, prompt.repeat(row.number))
-            numbers.append(rng.random(self.settings.max_gen_toks))
-        return np.array(numbers, dtype=np.float32)
 
     # -- the batch ---------------------------------------------------------------------------------
 

@@ -24,7 +24,6 @@ from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.packing import copy_to_device
 from lm_eval.models.huggingface.paged_cache import PagedCache, PagedStep
 from lm_eval.models.huggingface.pages import (
-    PAGE,
     ROWS_PER_TILE,
     Group,
     PagedRows,
@@ -76,6 +75,7 @@ class DecodingStep:
         *,
         max_rows: int,
         max_pages: int,
+        max_position: int,
         steps: int,
         graphs: bool,
     ) -> None:
@@ -88,6 +88,9 @@ class DecodingStep:
             device: where the model runs.
             max_rows: the maximum number of rows.
             max_pages: the maximum number of pages per row.
+            max_position: the last position that an answer can have. Steps after the end of an
+                answer, whose tokens are dropped, read theirs at this position too: the model may
+                have no embedding for a later one.
             steps: the maximum number of steps between two reads of the tokens.
             graphs: whether steps are captured as CUDA graphs and replayed.
         """
@@ -95,6 +98,7 @@ class DecodingStep:
         self.cache = cache
         self.settings = settings
         self.device = device
+        self.max_position = max_position
         self.graphs = graphs
         self.sizes = batch_sizes(max_rows)
         tiles = max_tiles(max_rows)
@@ -218,7 +222,7 @@ class DecodingStep:
         self.token[:size] = token
         self._marked[:size] = torch.where(is_number, token, NAN_TOKEN)
         position += 1
-        position.clamp_(max=own["table"].shape[1] * PAGE - 1)
+        position.clamp_(max=self.max_position)
         chosen += 1
         chosen.clamp_(max=self.settings.max_gen_toks - 1)
 

@@ -7,8 +7,9 @@ random numbers, so that it does not depend on the other requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ from lm_eval.models.partial_answers import Decode, PartialAnswers, StopCondition
 
 NAN_TOKEN = -1
 """Placeholder for a token whose logits were NaN."""
+LARGEST_DRAW = np.nextafter(np.float32(1), np.float32(0))
+"""The largest random number that is less than 1."""
 STEPS_PER_CHECK = {"cpu": 1, "other": 4}
 """Number of tokens generated between checks for finished answers. A check synchronizes the GPU."""
 
@@ -50,6 +53,8 @@ class Prompt:
         return len(self.requests) if settings.sampled else 1
 
 
+# As a decorator, it applies while this runs, not while the caller has an answer.
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def generate(
     network: Network,
     decode: Decode,
@@ -83,68 +88,61 @@ def generate(
     answered = [p.requests[: p.num_answers(settings)] for p in prompts]
     owners = [(p, r) for p in range(len(prompts)) for r in range(len(answered[p]))]
     rows_of = [[i for i, (p, _) in enumerate(owners) if p == q] for q in range(len(prompts))]
-    draws = _random_draws(prompts, owners, settings, seed, device)
+    numbers = random_draws([(prompts[p], r) for p, r in owners], settings, seed)
+    draws = None if numbers is None else torch.from_numpy(numbers).to(device)
     answers = PartialAnswers(decode, stop_conditions, len(owners), settings.max_gen_toks)
     steps_per_check = STEPS_PER_CHECK.get(device.type, STEPS_PER_CHECK["other"])
-    with torch.inference_mode():
-        lengths = [len(prompts[p].tokens) for p, _ in owners]
-        cache = KeyValueCache(lengths, settings.max_gen_toks, attention_kernels)
-        tokens_of = [prompt.tokens for prompt in prompts]
-        logits = cache.prefill(network, tokens_of, rows_of, max_tokens, device)
-        usage.count_prompt(
-            sum(len(p.tokens) * len(p.requests) for p in prompts), cache.prompt_tokens_computed
+    lengths = [len(prompts[p].tokens) for p, _ in owners]
+    cache = KeyValueCache(lengths, settings.max_gen_toks, attention_kernels)
+    tokens_of = [prompt.tokens for prompt in prompts]
+    logits = cache.prefill(network, tokens_of, rows_of, max_tokens, device)
+    usage.count_prompt(
+        sum(len(p.tokens) * len(p.requests) for p in prompts), cache.prompt_tokens_computed
+    )
+    new: list[Tensor] = []
+    for step in range(settings.max_gen_toks):
+        token, is_number = choose_tokens(
+            logits, settings, None if draws is None else draws[:, step]
         )
-        new: list[Tensor] = []
-        for step in range(settings.max_gen_toks):
-            token, is_number = choose_tokens(
-                logits, settings, None if draws is None else draws[:, step]
-            )
-            new.append(torch.where(is_number, token, NAN_TOKEN))
-            if len(new) == steps_per_check or step + 1 == settings.max_gen_toks:
-                before = list(answers.unfinished)
-                found = torch.stack(new, dim=1).cpu().numpy()
-                if (found == NAN_TOKEN).any():
-                    p, r = owners[before[int((found == NAN_TOKEN).any(axis=1).argmax())]]
-                    raise NaNScoresError(answered[p][r])
-                usage.count_generated(found.size)
-                finished = answers.add(found)
-                new = []
-                for i, text in finished:
-                    p, r = owners[i]
-                    written = answers.tokens(i)
-                    for request in (answered[p][r],) if settings.sampled else prompts[p].requests:
-                        usage.count_answer(len(written))
-                        yield request, text, written
-                if not answers.unfinished:
-                    return
-                if finished:
-                    kept = [place for place, i in enumerate(before) if i in set(answers.unfinished)]
-                    cache.keep(kept)
-                    chosen = torch.tensor(kept, device=device)
-                    token = token[chosen]
-                    draws = None if draws is None else draws[chosen]
-            logits = cache.step(network, token[:, None])
+        new.append(torch.where(is_number, token, NAN_TOKEN))
+        if len(new) == steps_per_check or step + 1 == settings.max_gen_toks:
+            before = list(answers.unfinished)
+            found = torch.stack(new, dim=1).cpu().numpy()
+            if (found == NAN_TOKEN).any():
+                p, r = owners[before[int((found == NAN_TOKEN).any(axis=1).argmax())]]
+                raise NaNScoresError(answered[p][r])
+            usage.count_generated(found.size)
+            finished = answers.add(found)
+            new = []
+            for i, text in finished:
+                p, r = owners[i]
+                written = answers.tokens(i)
+                for request in (answered[p][r],) if settings.sampled else prompts[p].requests:
+                    usage.count_answer(len(written))
+                    yield request, text, written
+            if not answers.unfinished:
+                return
+            if finished:
+                kept = [place for place, i in enumerate(before) if i in set(answers.unfinished)]
+                cache.keep(kept)
+                chosen = torch.tensor(kept, device=device)
+                token = token[chosen]
+                draws = None if draws is None else draws[chosen]
+        logits = cache.step(network, token[:, None])
 
 
-def _random_draws(
-    prompts: Sequence[Prompt],
-    owners: Sequence[tuple[int, int]],
-    settings: Generation,
-    seed: int,
-    device: torch.device,
-) -> Tensor | None:
+def random_draws(answers: Iterable[tuple[Prompt, int]], settings: Generation, seed: int) -> Any:
     """Returns a random number in [0, 1) for each token of each answer, as (answers, tokens).
 
-    Returns None without sampling. `owners` gives for each answer the index of its prompt and the
-    number of the answer among those of the prompt, from 0. The numbers of an answer are seeded with
-    `seed`, its prompt, its number and the settings, so they do not depend on the batch.
+    Returns None without sampling. An answer is a prompt and the answer's number among those of the
+    prompt, from 0. Its numbers are seeded with `seed`, the prompt, the repeat and the settings, so
+    they do not depend on the batch.
     """
     if not settings.sampled:
         return None
-    numbers = [
-        answer_rng(seed, prompts[p].text, settings, prompts[p].repeat(r)).random(
-            settings.max_gen_toks
-        )
-        for p, r in owners
+    drawn = [
+        answer_rng(seed, prompt.text, settings, prompt.repeat(number)).random(settings.max_gen_toks)
+        for prompt, number in answers
     ]
-    return torch.from_numpy(np.array(numbers, dtype=np.float32)).to(device)
+    # Numbers close to 1 are rounded to 1 in float32, and no cumulative probability exceeds 1.
+    return np.minimum(np.array(drawn, dtype=np.float32), LARGEST_DRAW)

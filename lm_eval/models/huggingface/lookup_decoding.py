@@ -72,15 +72,20 @@ class GuessedAnswer:
         self._next_pause = 1
 
     def guess(self) -> list[int]:
-        """Returns what is to be computed next: the last token and the guesses that follow it."""
+        """Returns what is to be computed next: the last token and the guesses that follow it.
+
+        There are fewer guesses than the answer has room for tokens: no position beyond the end of
+        the longest answer is computed, for which the model may have no embedding.
+        """
         self.guesses = []
+        most = min(self._most, self.answer.room - 1)
         if self._pause:
             self._pause -= 1
         elif len(self.text) >= NGRAM:
             last = self.text[-NGRAM:]
-            self.guesses = self._own.following(last, self._most)
-            self.guesses = self.guesses or self._shared.following(last, self._most)
-            while 0 < len(self.guesses) < self._most:  # the text found ends here: it goes on
+            self.guesses = self._own.following(last, most)
+            self.guesses = self.guesses or self._shared.following(last, most)
+            while 0 < len(self.guesses) < most:  # the text found ends here: it goes on
                 more = self._own.following([*last, *self.guesses][-NGRAM:], 1)
                 if not more:
                     break
@@ -111,6 +116,8 @@ class GuessedAnswer:
         return new
 
 
+# As a decorator, it applies while this runs, not while the caller has an answer.
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def generate_with_lookup(
     network: Network,
     decode: Decode,
@@ -133,39 +140,36 @@ def generate_with_lookup(
         GuessedAnswer(prompt, GrowingAnswer(decode, stop_conditions, most), shared)
         for prompt in prompts
     ]
-    with torch.inference_mode():
-        cache = KeyValueCache(
-            [len(p.tokens) for p in prompts], most + MAX_GUESSES, attention_kernels
-        )
-        alone = [[i] for i in range(len(prompts))]
-        logits = cache.prefill(network, [p.tokens for p in prompts], alone, max_tokens, device)
-        usage.count_prompt(
-            sum(len(p.tokens) * len(p.requests) for p in prompts), cache.prompt_tokens_computed
-        )
-        chosen = _choose(logits, [1] * len(rows), rows)
-        while True:
-            kept = []
-            for i, (row, tokens) in enumerate(zip(rows, chosen, strict=True)):
-                new = row.check(tokens)
-                usage.count_generated(len(new))
-                text = row.answer.add(new)
-                if text is None:
-                    kept.append(i)
-                    continue
-                written = row.answer.tokens
-                for request in row.prompt.requests:
-                    usage.count_answer(len(written))
-                    yield request, text, written
-            if not kept:
-                return
-            if len(kept) < len(rows):
-                cache.keep(kept)
-                rows = [rows[i] for i in kept]
-            # Whatever was computed beyond the confirmed tokens is computed again.
-            cache.lengths = np.array([len(row.text) - 1 for row in rows])
-            inputs = [row.guess() for row in rows]
-            hidden = cache.extend(network, inputs, device)
-            chosen = _choose_in_pieces(network, hidden, [len(tokens) for tokens in inputs], rows)
+    cache = KeyValueCache([len(p.tokens) for p in prompts], most, attention_kernels)
+    alone = [[i] for i in range(len(prompts))]
+    logits = cache.prefill(network, [p.tokens for p in prompts], alone, max_tokens, device)
+    usage.count_prompt(
+        sum(len(p.tokens) * len(p.requests) for p in prompts), cache.prompt_tokens_computed
+    )
+    chosen = _choose(logits, [1] * len(rows), rows)
+    while True:
+        kept = []
+        for i, (row, tokens) in enumerate(zip(rows, chosen, strict=True)):
+            new = row.check(tokens)
+            usage.count_generated(len(new))
+            text = row.answer.add(new)
+            if text is None:
+                kept.append(i)
+                continue
+            written = row.answer.tokens
+            for request in row.prompt.requests:
+                usage.count_answer(len(written))
+                yield request, text, written
+        if not kept:
+            return
+        if len(kept) < len(rows):
+            cache.keep(kept)
+            rows = [rows[i] for i in kept]
+        # Whatever was computed beyond the confirmed tokens is computed again.
+        cache.lengths = np.array([len(row.text) - 1 for row in rows])
+        inputs = [row.guess() for row in rows]
+        hidden = cache.extend(network, inputs, device)
+        chosen = _choose_in_pieces(network, hidden, [len(tokens) for tokens in inputs], rows)
 
 
 def _choose_in_pieces(

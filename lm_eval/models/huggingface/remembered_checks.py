@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from lm_eval._version import __version__
+from lm_eval.engine import plan
 from lm_eval.folders import cache_folder
 from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.check import ExecutionModes
@@ -64,6 +65,7 @@ def check_key(model: Any, device: torch.device, settings: Mapping[str, Any]) -> 
         "weights": weights,
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "precision": _matmul_precision(),
         "settings": {name: str(value) for name, value in settings.items()},
         "versions": {name: _version_of(name) for name in LIBRARIES},
         "ours": [__version__, _own_code()],
@@ -123,10 +125,24 @@ def _version_of(library: str) -> str:
         return ""
 
 
+def _matmul_precision() -> list[str]:
+    """Returns how float32 matrix products are computed: with TF32, fewer modes are exact.
+
+    `torch.get_float32_matmul_precision` raises an error if the settings of torch 2.9 are used.
+    """
+    owners = (
+        torch.backends,
+        torch.backends.cuda.matmul,
+        getattr(torch.backends.mkldnn, "matmul", None),
+    )
+    stated = [str(getattr(owner, "fp32_precision", "")) for owner in owners]
+    return stated if any(stated) else [torch.get_float32_matmul_precision()]
+
+
 @cache
 def _own_code() -> str:
     """Returns a digest of the code that runs models: if it changes, models are checked again."""
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
+    for file in [Path(plan.__file__), *sorted(Path(__file__).parent.rglob("*.py"))]:
         digest.update(file.read_bytes())
     return digest.hexdigest()
