@@ -44,29 +44,53 @@ class ModelFacts:
 class Requests:
     """Requests in the form in which they are sent: without answers, each repeated one once."""
 
-    def __init__(self, requests: Sequence[Instance]) -> None:
+    def __init__(self, requests: Sequence[Instance], repeats: Sequence[int]) -> None:
+        """Takes the requests.
+
+        Args:
+            requests: the requests; a repeated one occurs several times in a row.
+            repeats: which of all its occurrences each is, from 0. Others may have an answer.
+        """
         distinct: list[Instance] = []
-        self._times: list[int] = []
-        for request in requests:
+        given: list[list[int]] = []
+        for request, repeat in zip(requests, repeats, strict=True):
             if distinct and request is distinct[-1]:
-                self._times[-1] += 1
+                given[-1].append(repeat)
             else:
                 distinct.append(request)
-                self._times.append(1)
+                given.append([repeat])
         self._kind = distinct[0].request_type if distinct else "generate_until"
+        self._times = [len(own) for own in given]
         self._columns = [
             (one.doc, one.arguments, one.idx, one.metadata, one.doc_number) for one in distinct
         ]
+        #: The numbers of the repeats that are asked for, by the place of a request with repeats.
+        self._open = {
+            place: _open_repeats(one, own)
+            for place, (one, own) in enumerate(zip(distinct, given, strict=True))
+            if one.repeats not in (1, None)
+        }
 
     def instances(self) -> list[Instance]:
         """Returns the requests; a repeated one occurs several times, as the same object."""
         found: list[Instance] = []
-        for (doc, arguments, idx, metadata, number), times in zip(
-            self._columns, self._times, strict=True
-        ):
+        for place, (doc, arguments, idx, metadata, number) in enumerate(self._columns):
             one = Instance(self._kind, doc, arguments, idx, metadata, doc_number=number)
-            found += [one] * times
+            if place in self._open:
+                one.set_open_repeats(self._open[place])
+            found += [one] * self._times[place]
         return found
+
+
+def _open_repeats(request: Instance, occurrences: Sequence[int]) -> tuple[int, ...] | None:
+    """Returns `Instance.open_repeats` for some of the occurrences of a request.
+
+    Each repeat is sampled with random numbers of its own, which depend on its number.
+    """
+    numbers = request.open_repeats
+    if numbers is not None and max(occurrences) < len(numbers):
+        return tuple(numbers[place] for place in occurrences)
+    return None if len(occurrences) == request.repeats else tuple(occurrences)
 
 
 # To a worker
