@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -78,6 +81,37 @@ class LogLM(LM):
         return [f"{score(one.args[0]):.0f}" for one in requests]
 
 
+class StartsAnother(LogLM):
+    """Starts a process, as engines do, and ends it when the program ends.
+
+    Its number is written to the file `other`. `ends_it` is whether the model ends it by itself.
+    """
+
+    speed_arguments = (*LogLM.speed_arguments, "other", "ends_it")
+
+    def __init__(self, other: str, ends_it: bool, **more: Any) -> None:
+        super().__init__(**more)
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        with Path(other).open("a") as file:
+            file.write(f"{process.pid}\n")
+        if ends_it:
+            atexit.register(lambda: Path(f"{other}.ended").touch())
+
+
+class ReadsDocuments(LogLM):
+    """Reads a field of the documents that its requests are made from."""
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        return [(-float(request.doc["extra"].number), False) for request in requests]
+
+
+class BadContext(LogLM):
+    """Fails when it gets the settings of the run."""
+
+    def set_run_context(self, context: Any) -> None:
+        raise RuntimeError("no such seed")
+
+
 def asked(log: Path) -> list[str]:
     """Returns the hashes of the texts in a log, in the order in which they were asked."""
     lines = log.read_text().splitlines() if log.exists() else []
@@ -90,6 +124,14 @@ def is_running(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def ends_soon(process: int) -> bool:
+    """Waits up to ten seconds for the end of a process; returns whether it has ended."""
+    limit = time.monotonic() + 10
+    while is_running(process) and time.monotonic() < limit:
+        time.sleep(0.02)
+    return not is_running(process)
 
 
 def processes(log: Path) -> list[int]:

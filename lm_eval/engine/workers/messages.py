@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.usage import Usage
+from lm_eval.errors import ConfigError, ModelError, describe_cause
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,10 @@ class Requests:
                 given.append([repeat])
         self._kind = distinct[0].request_type if distinct else "generate_until"
         self._times = [len(own) for own in given]
-        self._columns = [
-            (one.doc, one.arguments, one.idx, one.metadata, one.doc_number) for one in distinct
+        self._columns: Any = [
+            (one.arguments, one.idx, one.metadata, one.doc_number) for one in distinct
         ]
+        self._docs: Any = [one.doc for one in distinct]
         #: The numbers of the repeats that are asked for, by the place of a request with repeats.
         self._open = {
             place: _open_repeats(one, own)
@@ -71,15 +74,68 @@ class Requests:
             if one.repeats not in (1, None)
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what is sent; raises `ConfigError` for arguments that cannot be sent.
+
+        Few models read documents, so those that cannot be sent are replaced (`UnsentDocument`).
+        """
+        columns, docs = _packed(self._columns), _packed(self._docs)
+        if isinstance(columns, str):
+            raise ConfigError(
+                f"requests of task {self._columns[0][2][0]!r} cannot be sent to workers "
+                f"({columns}). Run it without --executor, or let its prompts be plain values."
+            )
+        return {**vars(self), "_columns": columns, "_docs": docs}
+
     def instances(self) -> list[Instance]:
         """Returns the requests; a repeated one occurs several times, as the same object."""
+        columns = pickle.loads(self._columns) if isinstance(self._columns, bytes) else self._columns
         found: list[Instance] = []
-        for place, (doc, arguments, idx, metadata, number) in enumerate(self._columns):
+        documents = self._documents(len(columns))
+        for place, (doc, column) in enumerate(zip(documents, columns, strict=True)):
+            arguments, idx, metadata, number = column
             one = Instance(self._kind, doc, arguments, idx, metadata, doc_number=number)
             if place in self._open:
                 one.set_open_repeats(self._open[place])
             found += [one] * self._times[place]
         return found
+
+    def _documents(self, count: int) -> Sequence[Any]:
+        if not isinstance(self._docs, (bytes, str)):
+            return list(self._docs)
+        reason = self._docs
+        if isinstance(reason, bytes):
+            try:
+                return list(pickle.loads(reason))
+            except Exception as error:  # of a class of the task, which may raise anything
+                reason = describe_cause(error)
+        return [UnsentDocument(reason)] * count
+
+
+class UnsentDocument:
+    """Stands for a document that a worker cannot have; raises `ModelError` when it is read."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getitem__(self, key: Any) -> Any:
+        raise ModelError(
+            f"the model reads a document of the task, which cannot be sent to workers "
+            f"({self._reason}). Run it without --executor."
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+
+def _packed(values: Any) -> bytes | str:
+    """Returns values as they are sent, or why they cannot be."""
+    try:
+        return pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # of a class of the task, which may raise anything
+        return describe_cause(error)
 
 
 def _open_repeats(request: Instance, occurrences: Sequence[int]) -> tuple[int, ...] | None:
@@ -138,6 +194,11 @@ class Call:
     number: int
     method: str
     arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Nothing more will be asked: a worker that waits ends by itself, any other one at once."""
 
 
 # From a worker
