@@ -21,11 +21,28 @@ def score(text: str) -> float:
     return -(int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % 10_000) / 100
 
 
+def append_texts(log: Path, texts: list[str]) -> None:
+    """Appends the number of this process and the hash of each text to a file."""
+    lines = [f"{os.getpid()} {hashlib.md5(text.encode()).hexdigest()}\n" for text in texts]
+    with log.open("a") as file:
+        file.write("".join(lines))
+
+
+def wait_for_turn(log: Path) -> None:
+    """Waits until a log may have more lines than it has."""
+    limit = Path(f"{log}.pause")
+    while limit.is_file() and len(asked(log)) >= int(limit.read_text() or 0):
+        time.sleep(0.02)
+
+
 class LogLM(LM):
     """Scores texts by their hash, and writes each text that it is asked for to a file.
 
+    While the file `{log}.pause` exists, it waits once the log has as many lines as that file says.
+
     Args:
-        log: the file; each line is the process and the hash of a text.
+        log: the file; each line is the process and the hash of a text. `{log}.begun` has those
+            that it has begun with, also if it has not finished them.
         seconds: how long a batch of 8 requests takes.
         deadly: a request that contains this text ends the process.
         faulty: a request that contains this text raises an exception.
@@ -57,17 +74,18 @@ class LogLM(LM):
         found = []
         for start in range(0, len(requests), 8):
             batch = requests[start : start + 8]
-            time.sleep(self._seconds)
             texts = [one.args[0] + one.args[1] for one in batch]
+            if self._log:
+                wait_for_turn(Path(self._log))
+                append_texts(Path(f"{self._log}.begun"), texts)
+            time.sleep(self._seconds)
             for text in texts:
                 if self._deadly and self._deadly in text:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if self._faulty and self._faulty in text:
                     raise ValueError("cannot answer this one")
             if self._log:
-                with Path(self._log).open("a") as file:
-                    lines = [f"{os.getpid()} {hashlib.md5(t.encode()).hexdigest()}" for t in texts]
-                    file.write("".join(f"{line}\n" for line in lines))
+                append_texts(Path(self._log), texts)
             answers = [(score(text), False) for text in texts]
             self.cache_hook.add_batch("loglikelihood", [one.args for one in batch], answers)
             found += answers
