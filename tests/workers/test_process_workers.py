@@ -171,6 +171,25 @@ def test_processes_that_a_model_starts_end_with_a_killed_worker(tmp_path: Path) 
     assert lms.ends_soon(first[0])
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_processes_that_a_model_starts_end_with_a_killed_driver(tmp_path: Path, how: int) -> None:
+    log, other = tmp_path / "log", tmp_path / "other"
+    words = ["--model", f"{lms.__file__}:StartsAnother", "--tasks", "demo_choice"]
+    arguments = f"other={other},ends_it=False,log={log},seconds=0.1"
+    where = ["--executor", "processes", "--workers", "1", "--output_path", str(tmp_path / "out")]
+    driver = subprocess.Popen(
+        command("run", *words, "--model_args", arguments, *where),
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+    )
+    while len(lms.asked(log)) < 16:
+        time.sleep(0.02)
+        assert driver.poll() is None
+    driver.send_signal(how)
+    driver.wait()
+    assert all(map(lms.ends_soon, [*lms.processes(log), *map(int, other.read_text().split())]))
+
+
 def test_files_in_the_working_directory_hide_no_modules(tmp_path: Path) -> None:
     """The command does not import them either."""
     (tmp_path / "bin").mkdir()

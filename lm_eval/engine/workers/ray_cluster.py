@@ -341,7 +341,8 @@ class RayPool(WorkerPool):
             f"{node['Resources'].get('GPU', 0):g} GPUs"
             for node in self._alive()
         ]
-        there = f"{len(machines)} machines: {'; '.join(machines[:8])}" if machines else "no machine"
+        several = f"{len(machines)} machines: " if len(machines) > 1 else ""
+        there = f"{several}{'; '.join(machines[:8])}" if machines else "no machine"
         return (
             f"Each worker needs {self._cpus:g} CPUs and {self._gpus:g} GPUs on one machine; the "
             f"cluster has {there}. Free or add machines, or give another --gpus_per_worker or "

@@ -45,6 +45,8 @@ from lm_eval.engine.workers.messages import (
 from lm_eval.errors import ConfigError, EvalError, describe_cause
 
 _PR_SET_PDEATHSIG = 1
+#: How often it is looked whether a worker has ended whose processes must end, in seconds.
+GUARD_SECONDS = 0.5
 
 
 class Host(Protocol):
@@ -71,8 +73,27 @@ def main(descriptor: int) -> None:
     """Runs a worker until the connection with this file descriptor is closed."""
     connection = Connection(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what ends with it
+    if os.getpgrp() == os.getpid():
+        _guard_group()
     _end_with_parent()
     _Worker(connection).run()
+
+
+def _guard_group() -> None:
+    """Starts a process that ends the group of this one when this one has ended.
+
+    The kernel ends this process together with the driver, but not those that the model has started.
+    """
+    group = os.getpid()
+    if os.fork():
+        return
+    os.setsid()
+    os.closerange(0, 1024)  # such as the connection, whose end tells the driver that this one ended
+    while os.getppid() == group:
+        time.sleep(GUARD_SECONDS)
+    with suppress(OSError):  # nothing is left of it
+        os.killpg(group, signal.SIGKILL)
+    os._exit(0)
 
 
 def _end_with_parent() -> None:
