@@ -77,7 +77,7 @@ def connected(executor: str, model: str, workers: int, batch: int | None = None)
     assert isinstance(lm, RemoteLM)
     crew = lm.executor.crew
     while len(crew.ready) < workers:
-        crew.events(0.1)
+        list(crew.events(0.1))
     return lm
 
 

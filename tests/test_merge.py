@@ -115,14 +115,16 @@ def test_stores_are_merged_by_model_and_an_answer_replaces_a_failure(tmp_path: P
         (["a", "missing"], "there is no such file or folder"),
         (["a", "empty"], "contains no run"),
         (["a", "file"], "cannot be merged together"),
+        (["a", "../{name}/a"], "is given twice"),
     ],
 )
 def test_bad_sources_are_refused(tmp_path: Path, sources: list[str], message: str) -> None:
     run(tmp_path / "a", "demo_choice", tmp_path / "log", limit=1)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("text")
+    paths = [tmp_path / name.format(name=tmp_path.name) for name in sources]
     with pytest.raises(OutputError, match=message):
-        merge([tmp_path / name for name in sources], tmp_path / "all")
+        merge(paths, tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
 
@@ -130,3 +132,10 @@ def test_an_existing_destination_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "a", "demo_choice", tmp_path / "log", limit=1)
     with pytest.raises(OutputError, match="exists already"):
         merge([tmp_path / "a", tmp_path / "a"], tmp_path / "a")
+
+
+def test_a_run_below_another_source_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "a", "demo_choice", tmp_path / "log", limit=1)
+    (folder,) = [path for path in (tmp_path / "a").iterdir() if path.is_dir()]
+    with pytest.raises(OutputError, match="is given twice"):
+        merge([tmp_path / "a", folder], tmp_path / "all")

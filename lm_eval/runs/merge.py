@@ -47,7 +47,10 @@ def merge(sources: Sequence[str | Path], destination: str | Path) -> Merged:
     Raises `OutputError` if a source has no run, if two sources have different answers of the same
     model to the same request, or different records of the same run. Nothing is written then.
     """
-    given, target = [Path(source).expanduser() for source in sources], Path(destination)
+    given, target = (
+        [Path(source).expanduser() for source in sources],
+        Path(destination).expanduser(),
+    )
     if len(given) < 2:
         raise OutputError("give at least two folders or files to merge.")
     if target.exists():
@@ -55,6 +58,8 @@ def merge(sources: Sequence[str | Path], destination: str | Path) -> Merged:
     for source in given:
         if not source.exists():
             raise OutputError(f"{source}: there is no such file or folder.")
+    if len({source.resolve() for source in given}) < len(given):
+        raise OutputError("a folder or file is given twice; give each one once.")
     are_files = {source.is_file() for source in given}
     if len(are_files) > 1:
         raise OutputError("folders of runs and files with answers cannot be merged together.")
@@ -90,6 +95,8 @@ def _merge_folders(sources: Sequence[Path], unfinished: Path, target: Path) -> M
                 f"{source}: contains no run (no {RECORD_FILE}). Give the --output_path of a run."
             )
         for folder in found:
+            if any(folder.path.samefile(other.path) for other in by_name.get(folder.path.name, ())):
+                raise OutputError(f"{source}: the folder {folder.path} is given twice.")
             by_name.setdefault(folder.path.name, []).append(folder)
     if len(by_name) > 1 and all((source / RECORD_FILE).is_file() for source in sources):
         raise OutputError("the folders belong to different models; give their output paths.")

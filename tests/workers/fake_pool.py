@@ -25,10 +25,26 @@ from lm_eval.engine.workers.messages import (
 )
 from lm_eval.engine.workers.pool import WorkerPool
 from lm_eval.engine.workers.same_model import installed_versions
+from lm_eval.models.conventions import repeat_numbers
 
 
-def request(text: str, continuation: str = " x", task: str = "t", number: int = 0) -> Instance:
-    return Instance("loglikelihood", {}, (text, continuation), 0, (task, number, 1))
+def request(
+    text: str, continuation: str = " x", task: str = "t", number: int = 0, repeats: int = 1
+) -> Instance:
+    return Instance("loglikelihood", {}, (text, continuation), 0, (task, number, repeats))
+
+
+def answers_to(requests: Sequence[Instance]) -> list[str]:
+    """Returns the text of each request; if it has repeats, with the number of the repeat."""
+    found: list[str] = []
+    for _, group in itertools.groupby(requests, key=id):
+        same = list(group)
+        text = same[0].args[0]
+        if same[0].repeats == 1:
+            found.append(text)
+        else:
+            found += [f"{text} #{number}" for number in repeat_numbers(same)]
+    return found
 
 
 @dataclass
@@ -45,7 +61,7 @@ class Simulated:
 class FakePool(WorkerPool):
     """Workers that take `seconds(request)` for each request, in a time that `poll` advances.
 
-    An answer is the text of the request. `deadly` requests end the worker, `faulty` ones make its
+    An answer is that of `answers_to`. `deadly` requests end the worker, `faulty` ones make its
     model raise an exception.
     """
 
@@ -146,6 +162,7 @@ class FakePool(WorkerPool):
         elapsed = 0.0
         asked = work.requests.instances()
         self.portions.append((number, [r.args[0] for r in asked]))
+        answers = answers_to(asked)
         for place, request in enumerate(asked):
             text = request.args[0]
             elapsed += self._seconds(request) / one.speed
@@ -155,9 +172,9 @@ class FakePool(WorkerPool):
             if text in self._faulty:
                 self.at(elapsed, lambda: self._raise(number, work.number))
                 return
-            texts.append(text)
+            texts.append(answers[place])
             if self._streams:
-                self.at(elapsed, self._answer(number, work.number, place, text))
+                self.at(elapsed, self._answer(number, work.number, place, answers[place]))
         self.at(elapsed, lambda: self._end(number, work, texts, elapsed))
 
     def _raise(self, number: int, work: int) -> None:

@@ -130,6 +130,135 @@ def test_an_error_of_the_constructor_is_shown_once() -> None:
     assert error.count("RuntimeError: no disk") == 1
 
 
+@pytest.mark.parametrize("ends_it", [True, False])
+def test_processes_that_a_model_starts_end_with_the_run(tmp_path: Path, ends_it: bool) -> None:
+    """They hold the GPU of an engine. A worker that waits for requests ends as programs do."""
+    other = tmp_path / "other"
+    arguments = {"other": str(other), "ends_it": ends_it}
+    lm_eval.simple_evaluate(
+        f"{lms.__file__}:StartsAnother", arguments, ["demo_choice"], limit=1, executor="processes"
+    )
+    started = [int(line) for line in other.read_text().splitlines()]
+    assert started
+    assert all(map(lms.ends_soon, started))
+    assert Path(f"{other}.ended").exists() == ends_it
+
+
+def test_processes_that_a_model_starts_end_with_a_killed_worker(tmp_path: Path) -> None:
+    log, other = tmp_path / "log", tmp_path / "other"
+    first = []
+
+    def kill() -> None:
+        while not lms.processes(log):
+            time.sleep(0.01)
+        first.append(int(other.read_text().split()[0]))
+        assert lms.is_running(first[0])
+        os.kill(lms.processes(log)[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    arguments = {"other": str(other), "ends_it": False, "log": str(log), "seconds": 0.1}
+    lm_eval.simple_evaluate(
+        f"{lms.__file__}:StartsAnother",
+        arguments,
+        ["demo_choice"],
+        limit=20,
+        executor="processes",
+        workers=1,
+    )
+    thread.join()
+    assert first
+    assert lms.ends_soon(first[0])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_processes_that_a_model_starts_end_with_a_killed_driver(tmp_path: Path, how: int) -> None:
+    log, other = tmp_path / "log", tmp_path / "other"
+    words = ["--model", f"{lms.__file__}:StartsAnother", "--tasks", "demo_choice"]
+    arguments = f"other={other},ends_it=False,log={log},seconds=0.1"
+    where = ["--executor", "processes", "--workers", "1", "--output_path", str(tmp_path / "out")]
+    driver = subprocess.Popen(
+        command("run", *words, "--model_args", arguments, *where),
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+    )
+    while len(lms.asked(log)) < 16:
+        time.sleep(0.02)
+        assert driver.poll() is None
+    driver.send_signal(how)
+    driver.wait()
+    assert all(map(lms.ends_soon, [*lms.processes(log), *map(int, other.read_text().split())]))
+
+
+def test_files_in_the_working_directory_hide_no_modules(tmp_path: Path) -> None:
+    """The command does not import them either."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "work").mkdir()
+    script = tmp_path / "bin" / "lm-eval"
+    script.write_text("from lm_eval.__main__ import cli_evaluate\ncli_evaluate()\n")
+    (tmp_path / "work" / "queue.py").write_text("raise RuntimeError('not this file')\n")
+    words = ("run", "--model", "demo", "--tasks", "demo_choice", "--limit", "1")
+    done = subprocess.run(
+        [command()[0], str(script), *words, "--executor", "processes", "--workers", "1"],
+        cwd=tmp_path / "work",
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def own_class_in_documents(tmp_path: Path) -> dict[str, object]:
+    """A task whose function puts an object of its own class into the documents."""
+    (tmp_path / "utils.py").write_text(
+        "class Extra:\n    number = 3\n\n\n"
+        "def add(documents):\n    return [{**one, 'extra': Extra()} for one in documents]\n"
+    )
+    (tmp_path / "task.yaml").write_text(
+        "include: demo_choice.yaml\ntask: own_class\nprocess_docs: !function utils.add\n"
+    )
+    demo = Path(lm_eval.__file__).parent / "tasks" / "demo"
+    text = (demo / "demo_choice.yaml").read_text().replace("data/", f"{demo}/data/")
+    (tmp_path / "demo_choice.yaml").write_text(text)
+    manager = lm_eval.tasks.TaskManager(include_path=str(tmp_path), include_defaults=False)
+    return {"tasks": ["own_class"], "task_manager": manager, "limit": 4, "bootstrap_iters": 0}
+
+
+def test_documents_with_objects_of_a_task_are_no_obstacle(
+    own_class_in_documents: dict[str, object], tmp_path: Path
+) -> None:
+    one = lm_eval.simple_evaluate(MODEL, executor="processes", workers=1, **own_class_in_documents)
+    two = lm_eval.simple_evaluate(MODEL, **own_class_in_documents)
+    assert one is not None
+    assert two is not None
+    assert_same_scores(one, two)
+
+
+def test_a_model_that_reads_such_documents_is_told_the_reason(
+    own_class_in_documents: dict[str, object],
+) -> None:
+    model = f"{lms.__file__}:ReadsDocuments"
+    assert lm_eval.simple_evaluate(model, **own_class_in_documents) is not None
+    with pytest.raises(ModelError, match=r"reads a document .* cannot be sent to workers"):
+        lm_eval.simple_evaluate(model, executor="processes", workers=1, **own_class_in_documents)
+
+
+def test_an_error_of_a_model_about_the_settings_of_the_run_is_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(ModelError, match="all workers have ended"):
+        lm_eval.simple_evaluate(
+            f"{lms.__file__}:BadContext",
+            tasks=["demo_choice"],
+            limit=1,
+            executor="processes",
+            workers=1,
+            max_restarts=0,
+        )
+    assert "RuntimeError: no such seed" in caplog.text
+
+
 def test_settings_that_cannot_work_are_refused_before_anything_starts() -> None:
     base = ("run", "--model", "demo", "--tasks", "demo_choice")
     assert "--executor processes" in failed(*base, "--workers", "2")

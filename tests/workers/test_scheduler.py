@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from lm_eval.api.instance import Failure, Instance
-from lm_eval.engine.workers.crew import Crew
+from lm_eval.api.usage import Usage
+from lm_eval.engine.workers.crew import Crew, Lost
+from lm_eval.engine.workers.messages import Call, Finished, Result
 from lm_eval.engine.workers.portions import MAX_REQUESTS, WINDOW, Backlog
-from lm_eval.engine.workers.scheduler import IN_FLIGHT, Counts, Scheduler
+from lm_eval.engine.workers.scheduler import IN_FLIGHT, Counts, Scheduler, _Run
 from lm_eval.errors import ModelError
 from tests.workers.fake_pool import FakePool, request
 
@@ -98,6 +101,32 @@ def test_only_what_was_in_flight_is_asked_again_after_a_loss() -> None:
     assert counts.quarantined == 0
 
 
+@pytest.mark.parametrize("missing", [None, (1, 4, 6)])
+def test_a_repeat_keeps_its_number_when_a_worker_is_lost(missing: tuple[int, ...] | None) -> None:
+    """Its random numbers depend on it: with another one, an answer that is stored would come twice.
+
+    Either all repeats are asked for, or those that have no stored answer.
+    """
+    numbers = range(8) if missing is None else missing
+    one = request("the text", repeats=8)
+    one.set_open_repeats(missing)
+    pool = FakePool(load_seconds=0)
+    pool.at(2.5, lambda: pool.kill(1))  # when two are answered
+    outcomes, _, _ = answered(pool, [one] * len(numbers), 1)
+    assert pool.deaths == 1
+    assert outcomes == {place: f"the text #{number}" for place, number in enumerate(numbers)}
+
+
+def test_portions_of_repeats_keep_their_numbers() -> None:
+    """Equal contexts of several requests are divided among portions."""
+    asked = []
+    for i in range(50):
+        asked += [request(f"text {i % 3}", continuation=f" {i}", repeats=4)] * 4
+    pool = FakePool(load_seconds=0)
+    outcomes, _, _ = answered(pool, asked, 4)
+    assert outcomes == {p: f"text {p // 4 % 3} #{p % 4}" for p in range(200)}
+
+
 def test_without_streaming_at_most_the_portions_in_flight_are_repeated() -> None:
     pool = FakePool(load_seconds=5, streams=False)
     pool.at(77, lambda: pool.kill(1))
@@ -123,6 +152,54 @@ def test_a_request_that_kills_three_workers_is_named_and_the_rest_finishes(
     assert pool.deaths == 3
     assert counts.quarantined == 1
     assert f"task t, document {bad} " in caplog.text
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_many_requests_that_kill_workers_are_named_and_the_rest_finishes(workers: int) -> None:
+    bad = {f"text {i:06}" for i in range(20, 400, 40)}
+    pool = FakePool(load_seconds=5, deadly=sorted(bad))
+    outcomes, _, counts = answered(pool, requests(400), workers)
+    failed = {f"text {i:06}" for i, one in outcomes.items() if isinstance(one, Failure)}
+    assert len(outcomes) == 400
+    assert failed == bad
+    assert counts.quarantined == 10
+    assert pool.deaths <= 50
+
+
+def test_a_worker_with_answers_is_replaced_however_often_it_ends() -> None:
+    """It never finishes a portion, but answers a part of each."""
+    pool = FakePool(load_seconds=1)
+
+    def kill_again() -> None:
+        for number in pool.alive():
+            pool.kill(number)
+        pool.at(12, kill_again)
+
+    pool.at(12, kill_again)
+    outcomes, _, _ = answered(pool, requests(2000), 1)
+    assert len(outcomes) == 2000
+    assert pool.deaths > 100
+
+
+def test_a_portion_that_is_given_to_others_is_not_asked_twice_when_its_worker_is_lost() -> None:
+    """The worker has been told to leave it out, and ends before it confirms that."""
+    pool = FakePool(load_seconds=0)
+    crew = Crew(pool, 1)
+    crew.start()
+    run = _Run(crew, {}, Counts(), "loglikelihood", lambda *_: None, itertools.count(1))
+    run._backlog = Backlog(requests(64))
+    run._assign()
+    (own,) = run._open.values()
+    first = next(iter(own))
+    run._take_back(1)
+    size = len(own[first].portion)
+    run._handle(crew.workers[0], Finished(first, range(size), ["x"] * size, Usage()))
+    run._handle(crew.workers[0], Lost("was killed by SIGKILL", innocent=False))
+    again = []
+    while (portion := run._backlog.take(1)) is not None:
+        again += [place for place in portion.positions if portion.is_returned]
+        assert not portion.strikes
+    assert len(again) == len(set(again)) > 0
 
 
 def test_a_machine_that_is_lost_accuses_no_request() -> None:
@@ -174,6 +251,53 @@ def test_a_worker_that_cannot_be_placed_does_not_block() -> None:
     outcomes, seconds, _ = answered(pool, requests(400), 2)
     assert is_complete(outcomes, 400)
     assert seconds < 400
+
+
+def test_a_call_loses_no_message_of_other_workers() -> None:
+    class Answering(FakePool):
+        def send(self, worker: int, message: Any) -> None:
+            if isinstance(message, Call):
+                self._out.append((worker, Result(message.number, "a value")))
+                self.kill(2)
+
+    crew = Crew(Answering(load_seconds=0), 2)
+    crew.start()
+    while len(crew.ready) < 2:
+        list(crew.events(1))
+    assert crew.call("method") == "a value"
+    ((worker, event),) = crew.events(1)
+    assert (worker.name, event) == ("worker 2", Lost("was killed by SIGKILL", innocent=False))
+
+
+def test_a_place_is_left_when_one_was_given_up_and_the_cluster_shrinks() -> None:
+    pool = FakePool(load_seconds=1, room=2)
+    crew = Crew(pool, None, max_restarts=0)
+    crew.start()
+    pool.kill(1)
+    list(crew.events(1))
+    assert len(crew.workers) == 1
+    pool.room = 1
+    pool.kill(2, innocent=True)
+    for _ in range(5):
+        list(crew.events(1))
+    assert len(crew.ready) == 1
+
+
+def test_a_worker_that_loads_the_model_is_kept_when_the_cluster_shrinks() -> None:
+    pool = FakePool(load_seconds=1, room=3)
+    crew = Crew(pool, None)
+    crew.start()
+    while len(crew.ready) < 3:
+        list(crew.events(1))
+    pool.kill(1)
+    list(crew.events(0.5))
+    list(crew.events(0.1))  # the first place has a worker again, which loads the model
+    assert 4 in pool.alive()
+    pool.room = 2
+    pool.kill(3, innocent=True)
+    for _ in range(5):
+        list(crew.events(1))
+    assert sorted(worker.number for worker in crew.ready) == [2, 4]
 
 
 def test_workers_that_end_again_and_again_are_given_up() -> None:

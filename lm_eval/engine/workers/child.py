@@ -18,11 +18,14 @@ from typing import Any
 #: How long a process may take to end by itself, in seconds.
 END_SECONDS = 10.0
 
+#: Python puts the working directory first into the path of a command, where its files would hide
+#: modules of the standard library. `PYTHONPATH` has the directories that the evaluation uses.
+_WITHOUT_DIRECTORY = "import sys; sys.path[:1] = [one for one in sys.path[:1] if one]; "
 _WORKER = "from lm_eval.engine.workers.worker_process import main; main({})"
 
 
 def start_process(
-    command: str, variables: Mapping[str, str], output: Any = None
+    command: str, variables: Mapping[str, str], output: Any = None, own_group: bool = False
 ) -> tuple[subprocess.Popen[bytes], Connection]:
     """Starts a Python process; returns it and the connection to it.
 
@@ -33,15 +36,18 @@ def start_process(
         command: Python code; `{}` in it becomes the file descriptor of its end of the connection.
         variables: environment variables, in addition to those of this process.
         output: a file for what the process prints; by default it prints where this one does.
+        own_group: whether it leads a new process group, so that it can be ended with the processes
+            that it starts.
     """
     ours, theirs = multiprocessing.Pipe()
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     process = subprocess.Popen(
-        [sys.executable, "-c", command.format(theirs.fileno())],
+        [sys.executable, "-c", _WITHOUT_DIRECTORY + command.format(theirs.fileno())],
         env={**os.environ, "PYTHONPATH": paths, **variables},
         pass_fds=[theirs.fileno()],
         stdout=output,
         stderr=None if output is None else subprocess.STDOUT,
+        start_new_session=own_group,
     )
     theirs.close()
     return process, ours
@@ -70,8 +76,8 @@ def describe_exit(status: int) -> str:
 class Child:
     """The process of a worker.
 
-    Threads send and receive, so that neither a process that does not read nor one that sends much
-    keeps its owner waiting.
+    It is ended together with the processes that it has started. Threads send and receive, so that
+    neither a process that does not read nor one that sends much keeps its owner waiting.
     """
 
     def __init__(
@@ -91,6 +97,7 @@ class Child:
         """
         self._variables, self._output = variables, output
         self._received, self._ended = received, ended
+        self._has_ended = threading.Event()
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         started: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
         # The kernel ends the process together with the thread that started it, so this thread
@@ -98,7 +105,6 @@ class Child:
         threading.Thread(target=self._live, args=(started,), daemon=True).start()
         if (error := started.get()) is not None:
             raise error
-        self.pid = self._process.pid
         threading.Thread(target=self._send_all, daemon=True).start()
 
     def send(self, message: bytes) -> None:
@@ -106,10 +112,17 @@ class Child:
         self._outbox.put(message)
 
     def stop(self) -> None:
-        """Kills the process; returns at once."""
-        with suppress(OSError):
-            self._process.kill()
+        """Kills the process and those that it has started; returns at once."""
+        self._kill_group()
         self._outbox.put(None)
+
+    def wait(self, timeout: float) -> bool:
+        """Waits up to `timeout` seconds; returns whether the process has ended."""
+        return self._has_ended.wait(timeout)
+
+    def _kill_group(self) -> None:
+        with suppress(OSError):  # they have ended
+            os.killpg(self.pid, signal.SIGKILL)
 
     def _send_all(self) -> None:
         with suppress(OSError, ValueError):  # the process has ended
@@ -119,10 +132,13 @@ class Child:
     def _live(self, started: queue.SimpleQueue[OSError | None]) -> None:
         """Starts the process, receives what it sends, and reports its end."""
         try:
-            self._process, self._connection = start_process(_WORKER, self._variables, self._output)
+            self._process, self._connection = start_process(
+                _WORKER, self._variables, self._output, own_group=True
+            )
         except OSError as error:
             started.put(error)
             return
+        self.pid = self._process.pid
         started.put(None)
         with suppress(EOFError, OSError):
             while True:
@@ -132,5 +148,7 @@ class Child:
                         raise EOFError
                 self._received(self._connection.recv_bytes())
         status = wait_for_end(self._process)
+        self._kill_group()  # such as the processes of an engine, which would keep its GPU
+        self._has_ended.set()
         self._outbox.put(None)
         self._ended(describe_exit(status))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,9 +68,13 @@ class Worker:
         """Notes that the worker has loaded the model."""
         self.facts, self.is_ready = facts, True
 
+    def answer(self) -> None:
+        """Notes that an answer has come from here."""
+        self.losses = 0
+
     def count(self, requests: int, seconds: float) -> None:
         """Counts the requests of a finished portion."""
-        self.losses = 0
+        self.answer()
         self.requests += requests
         self.seconds += seconds
 
@@ -88,6 +92,10 @@ class Lost:
 
     reason: str
     innocent: bool
+
+
+def _not_explained(worker: Worker) -> bool:
+    return False
 
 
 @dataclass
@@ -154,12 +162,12 @@ class Crew:
     def _fill(self) -> None:
         """Starts workers in the places that have none, and adds places if there is more room."""
         target = self.pool.target() if self.count is None else self.count
-        wanted = max(1, target or 1) - self._given_up
+        wanted = max(1, (target or 1) - self._given_up)
         while len(self.workers) < wanted:
             self.workers.append(Worker(f"worker {next(self._names)}"))
-        surplus = len(self.workers) - wanted
-        for worker in [one for one in self.workers if not one.is_ready][: max(0, surplus)]:
-            self._remove(worker)  # there is no room for it any more
+        surplus = max(0, len(self.workers) - wanted)  # there is no room for them any more
+        for worker in [one for one in self.workers if not one.was_placed][:surplus]:
+            self._remove(worker)
         now = self.pool.now()
         for worker in self.workers:
             if not worker.number and worker.next_start <= now:
@@ -174,19 +182,22 @@ class Crew:
 
     # -- working -----------------------------------------------------------------------------------
 
-    def events(self, timeout: float) -> Sequence[tuple[Worker, Message | Lost]]:
-        """Returns what workers have sent, and `Lost` for those that have ended.
+    def events(
+        self, timeout: float, is_explained: Callable[[Worker], bool] = _not_explained
+    ) -> Iterator[tuple[Worker, Message | Lost]]:
+        """Yields what workers have sent, and `Lost` for those that have ended.
 
-        Waits up to `timeout` seconds. Raises `ModelError` if no worker is left, or if one has
-        loaded another model.
+        Waits up to `timeout` seconds. If `is_explained` returns True for a worker that has ended,
+        this does not count as one of its losses. Raises `ModelError` if no worker is left, or if
+        one has loaded another model.
         """
         if self._waiting:
             found = list(self._waiting)
             self._waiting.clear()
-            return found
-        found = self._step(timeout)
+            yield from found
+            return
+        yield from self._step(timeout, is_explained)
         self._warn_if_idle()
-        return found
 
     def send(self, worker: Worker, message: object) -> None:
         """Sends a message to a worker."""
@@ -199,17 +210,19 @@ class Crew:
         """
         while True:
             worker = self._any_ready()
-            call = Call(next(self._numbers), method, arguments)
+            number, call = worker.number, Call(next(self._numbers), method, arguments)
             self.send(worker, call)
-            while worker.is_ready:
+            answer: Result | None = None
+            while answer is None and worker.number == number:
                 for sender, message in self._step(POLL_SECONDS):
-                    if isinstance(message, Result):
-                        if message.number == call.number:
-                            if message.error is not None:
-                                raise ModelError(message.error)
-                            return message.value
-                    else:
+                    if not isinstance(message, Result):
                         self._waiting.append((sender, message))
+                    elif message.number == call.number:
+                        answer = message
+            if answer is not None:
+                if answer.error is not None:
+                    raise ModelError(answer.error)
+                return answer.value
 
     def replace(self, worker: Worker) -> None:
         """Ends a worker and starts another one in its place."""
@@ -236,10 +249,15 @@ class Crew:
             self._warn_if_idle()
         return self.ready[0]
 
-    def _step(self, timeout: float) -> list[tuple[Worker, Message | Lost]]:
-        """Polls once, deals with everything about starting and ending, and returns the rest."""
+    def _step(
+        self, timeout: float, is_explained: Callable[[Worker], bool] = _not_explained
+    ) -> Iterator[tuple[Worker, Message | Lost]]:
+        """Polls once, deals with everything about starting and ending, and yields the rest.
+
+        A message is dealt with when those before it have been, so that the answers of a worker
+        count before its end.
+        """
         self._fill()
-        found: list[tuple[Worker, Message | Lost]] = []
         for number, message in self.pool.poll(timeout):
             worker = self._by_number.get(number)
             if worker is None:
@@ -255,10 +273,9 @@ class Crew:
                 self._refuse(worker, message)
             elif isinstance(message, Ended):
                 del self._by_number[number]
-                found.append((worker, self._bury(worker, message)))
+                yield worker, self._bury(worker, message, is_explained(worker))
             else:
-                found.append((worker, message))
-        return found
+                yield worker, message
 
     def _welcome(self, worker: Worker, facts: ModelFacts) -> None:
         """Accepts a worker that has loaded the model, if it is the same model as everywhere."""
@@ -282,12 +299,12 @@ class Crew:
             raise (ConfigError if broken.is_config else ModelError)(broken.reason)
         self._log(worker, LogMessage(logging.WARNING, f"a worker has failed: {broken.reason}"))
 
-    def _bury(self, worker: Worker, ended: Ended) -> Lost:
+    def _bury(self, worker: Worker, ended: Ended, is_explained: bool) -> Lost:
         """Prepares a place for its next worker; raises `ModelError` if there is no worker left."""
         where = f" on {worker.facts.host}" if worker.facts is not None else ""
         self._last_reason = ended.reason if not worker.is_ready else self._last_reason
         was_ready = worker.is_ready
-        self._vacate(worker, counts=not ended.innocent)
+        self._vacate(worker, counts=not (ended.innocent or is_explained))
         if ended.fatal and self._facts is None:
             raise ModelError(f"no worker could be started: {ended.reason}")
         if self._facts is None and worker.losses > self.max_restarts:

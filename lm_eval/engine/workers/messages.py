@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.usage import Usage
+from lm_eval.errors import ConfigError, ModelError, describe_cause
 
 
 @dataclass(frozen=True)
@@ -44,29 +46,107 @@ class ModelFacts:
 class Requests:
     """Requests in the form in which they are sent: without answers, each repeated one once."""
 
-    def __init__(self, requests: Sequence[Instance]) -> None:
+    def __init__(self, requests: Sequence[Instance], repeats: Sequence[int]) -> None:
+        """Takes the requests.
+
+        Args:
+            requests: the requests; a repeated one occurs several times in a row.
+            repeats: which of all its occurrences each is, from 0. Others may have an answer.
+        """
         distinct: list[Instance] = []
-        self._times: list[int] = []
-        for request in requests:
+        given: list[list[int]] = []
+        for request, repeat in zip(requests, repeats, strict=True):
             if distinct and request is distinct[-1]:
-                self._times[-1] += 1
+                given[-1].append(repeat)
             else:
                 distinct.append(request)
-                self._times.append(1)
+                given.append([repeat])
         self._kind = distinct[0].request_type if distinct else "generate_until"
-        self._columns = [
-            (one.doc, one.arguments, one.idx, one.metadata, one.doc_number) for one in distinct
+        self._times = [len(own) for own in given]
+        self._columns: Any = [
+            (one.arguments, one.idx, one.metadata, one.doc_number) for one in distinct
         ]
+        self._docs: Any = [one.doc for one in distinct]
+        #: The numbers of the repeats that are asked for, by the place of a request with repeats.
+        self._open = {
+            place: _open_repeats(one, own)
+            for place, (one, own) in enumerate(zip(distinct, given, strict=True))
+            if one.repeats not in (1, None)
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what is sent; raises `ConfigError` for arguments that cannot be sent.
+
+        Few models read documents, so those that cannot be sent are replaced (`UnsentDocument`).
+        """
+        columns, docs = _packed(self._columns), _packed(self._docs)
+        if isinstance(columns, str):
+            raise ConfigError(
+                f"requests of task {self._columns[0][2][0]!r} cannot be sent to workers "
+                f"({columns}). Run it without --executor, or let its prompts be plain values."
+            )
+        return {**vars(self), "_columns": columns, "_docs": docs}
 
     def instances(self) -> list[Instance]:
         """Returns the requests; a repeated one occurs several times, as the same object."""
+        columns = pickle.loads(self._columns) if isinstance(self._columns, bytes) else self._columns
         found: list[Instance] = []
-        for (doc, arguments, idx, metadata, number), times in zip(
-            self._columns, self._times, strict=True
-        ):
+        documents = self._documents(len(columns))
+        for place, (doc, column) in enumerate(zip(documents, columns, strict=True)):
+            arguments, idx, metadata, number = column
             one = Instance(self._kind, doc, arguments, idx, metadata, doc_number=number)
-            found += [one] * times
+            if place in self._open:
+                one.set_open_repeats(self._open[place])
+            found += [one] * self._times[place]
         return found
+
+    def _documents(self, count: int) -> Sequence[Any]:
+        if not isinstance(self._docs, (bytes, str)):
+            return list(self._docs)
+        reason = self._docs
+        if isinstance(reason, bytes):
+            try:
+                return list(pickle.loads(reason))
+            except Exception as error:  # of a class of the task, which may raise anything
+                reason = describe_cause(error)
+        return [UnsentDocument(reason)] * count
+
+
+class UnsentDocument:
+    """Stands for a document that a worker cannot have; raises `ModelError` when it is read."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getitem__(self, key: Any) -> Any:
+        raise ModelError(
+            f"the model reads a document of the task, which cannot be sent to workers "
+            f"({self._reason}). Run it without --executor."
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+
+def _packed(values: Any) -> bytes | str:
+    """Returns values as they are sent, or why they cannot be."""
+    try:
+        return pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # of a class of the task, which may raise anything
+        return describe_cause(error)
+
+
+def _open_repeats(request: Instance, occurrences: Sequence[int]) -> tuple[int, ...] | None:
+    """Returns `Instance.open_repeats` for some of the occurrences of a request.
+
+    Each repeat is sampled with random numbers of its own, which depend on its number.
+    """
+    numbers = request.open_repeats
+    if numbers is not None and max(occurrences) < len(numbers):
+        return tuple(numbers[place] for place in occurrences)
+    return None if len(occurrences) == request.repeats else tuple(occurrences)
 
 
 # To a worker
@@ -114,6 +194,11 @@ class Call:
     number: int
     method: str
     arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Nothing more will be asked: a worker that waits ends by itself, any other one at once."""
 
 
 # From a worker

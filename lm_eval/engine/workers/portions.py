@@ -39,6 +39,8 @@ class Portion:
 
     positions: Sequence[int]
     requests: Sequence[Instance]
+    repeats: Sequence[int]
+    """Which of the occurrences of its request each position is, from 0."""
     cost: int
     strikes: int = 0
     """How many workers have died of these requests, or raised an exception."""
@@ -80,6 +82,7 @@ class Portion:
         return Portion(
             [self.positions[i] for i in kept],
             [self.requests[i] for i in kept],
+            [self.repeats[i] for i in kept],
             max(1, self.cost * len(kept) // max(1, len(self.positions))),
             self.strikes,
             self.is_returned,
@@ -99,6 +102,7 @@ class _Group:
     context: Any
     positions: list[int]
     requests: list[Instance]
+    repeats: list[int]
     cost: int
 
 
@@ -227,8 +231,9 @@ class Backlog:
             return
         cut = units[keep].start
         rest_cost = group.cost * (len(units) - keep) // len(units)
-        rest = _Group(group.context, group.positions[cut:], group.requests[cut:], rest_cost)
-        del group.positions[cut:], group.requests[cut:]
+        parts = group.positions[cut:], group.requests[cut:], group.repeats[cut:]
+        rest = _Group(group.context, *parts, rest_cost)
+        del group.positions[cut:], group.requests[cut:], group.repeats[cut:]
         group.cost -= rest_cost
         self._groups.appendleft(rest)
 
@@ -236,6 +241,7 @@ class Backlog:
         portion = Portion(
             [position for group in groups for position in group.positions],
             [request for group in groups for request in group.requests],
+            [repeat for group in groups for repeat in group.repeats],
             sum(group.cost for group in groups),
         )
         self._cost -= portion.cost
@@ -251,22 +257,25 @@ def _sorted_groups(items: Sequence[tuple[int, Instance]]) -> list[_Group]:
     texts: dict[str, _Group] = {}
     others: list[_Group] = []
     last: Instance | None = None
-    group = _Group(None, [], [], 0)
+    group = _Group(None, [], [], [], 0)
+    repeat = 0
     for position, request in items:
+        repeat += 1
         if request is not last:
-            last = request
+            last, repeat = request, 0
             arguments = request.args
             context = arguments[0] if arguments else None
             if isinstance(context, str):
                 found = texts.get(context)
                 if found is None:
-                    found = texts[context] = _Group(context, [], [], len(context))
+                    found = texts[context] = _Group(context, [], [], [], len(context))
                 group = found
             else:
-                group = _Group(None, [], [], 0)
+                group = _Group(None, [], [], [], 0)
                 others.append(group)
         group.positions.append(position)
         group.requests.append(request)
+        group.repeats.append(repeat)
         group.cost += _own_cost(request)
     return [texts[context] for context in sorted(texts)] + others
 

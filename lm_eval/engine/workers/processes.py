@@ -8,13 +8,14 @@ import pickle
 import queue
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lm_eval.engine.threads import USER_SETTINGS
-from lm_eval.engine.workers.child import Child
+from lm_eval.engine.workers.child import END_SECONDS, Child
 from lm_eval.engine.workers.devices import GPUS_VARIABLE, usable_cpus, visible_gpus
-from lm_eval.engine.workers.messages import Ended, Message, Placed, Start
+from lm_eval.engine.workers.messages import Ended, Message, Placed, Start, Stop
 from lm_eval.engine.workers.pool import WorkerPool
 from lm_eval.errors import ConfigError
 
@@ -136,7 +137,11 @@ class ProcessPool(WorkerPool):
         return {number: child.pid for number, child in self._children.items()}
 
     def close(self) -> None:
-        for number in list(self._children):
+        for number in self._children:
+            self.send(number, Stop())
+        limit = time.monotonic() + END_SECONDS
+        for number, child in list(self._children.items()):
+            child.wait(limit - time.monotonic())
             self.stop(number)
         shutil.rmtree(self._logs, ignore_errors=True)
 

@@ -16,11 +16,12 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from lm_eval.engine.workers.child import Child
-from lm_eval.engine.workers.messages import Ended, Message, Placed, Start
+from lm_eval.engine.workers.child import END_SECONDS, Child
+from lm_eval.engine.workers.messages import Ended, Message, Placed, Start, Stop
 from lm_eval.engine.workers.pool import WorkerPool
 from lm_eval.errors import ConfigError, ModelError, describe_cause
 from lm_eval.extras import install_command
@@ -78,16 +79,26 @@ class _Relay:
     def send(self, number: int, message: bytes) -> None:
         """Passes a message to the process; messages are passed on in the order of their numbers.
 
-        Several threads execute the calls of an actor, in any order.
+        Several threads execute the calls of an actor, in any order. A message may come twice.
         """
         with self._arrived:
-            self._early[number] = message
+            if number >= self._sent:
+                self._early[number] = message
             while (following := self._early.pop(self._sent, None)) is not None:
                 self._child.send(following)
                 self._sent += 1
 
-    def take(self, received: int) -> tuple[list[bytes], str | None]:
+    def end(self, stop: bytes | None) -> None:
+        """Ends the process and those that it has started; waits a while if it gets a message."""
+        if stop is not None:
+            self._child.send(stop)
+            self._child.wait(END_SECONDS)
+        self._child.stop()
+
+    def take(self, received: int) -> tuple[list[bytes], str | None, int]:
         """Returns the messages after the first `received` ones, and how the process ended.
+
+        The third value is the number of messages that were passed on to the process.
 
         Waits for messages, and returns none after a while. Messages are kept until the driver
         tells by `received` that it has them, so that nothing is lost with a reply.
@@ -100,7 +111,7 @@ class _Relay:
         if self._messages:
             time.sleep(COLLECT_SECONDS)
         with self._arrived:
-            return list(self._messages), self._how
+            return list(self._messages), self._how, self._sent
 
     def _received(self, message: bytes) -> None:
         with self._arrived:
@@ -123,12 +134,25 @@ class _Actor:
     """How many of its messages were read."""
     sent: int = 0
     """How many messages were sent to it."""
+    unconfirmed: dict[int, bytes] = field(default_factory=dict)
+    """The messages that it has not passed on yet, as far as is known."""
     unreachable_since: float | None = None
 
     def send(self, data: bytes) -> None:
         """Sends a message; if that fails, the next `take` fails as well."""
+        self.unconfirmed[self.sent] = data
         self.handle.send.remote(self.sent, data)
         self.sent += 1
+
+    def confirm(self, sent: int) -> None:
+        """Forgets the first `sent` messages, which it has passed on."""
+        for number in [number for number in self.unconfirmed if number < sent]:
+            del self.unconfirmed[number]
+
+    def send_again(self) -> None:
+        """Sends all messages again that may have been lost while it was out of reach."""
+        for number, data in self.unconfirmed.items():
+            self.handle.send.remote(number, data)
 
     def place(self, node: str) -> None:
         """Notes on which machine the actor runs."""
@@ -244,6 +268,7 @@ class RayPool(WorkerPool):
             if actor.is_lost():
                 return self._lost(number, error)
             time.sleep(0.1)
+            actor.send_again()
             self._ask(number, kind)
             return []
         except exceptions.RayError as error:
@@ -253,8 +278,9 @@ class RayPool(WorkerPool):
             actor.place(node)
             self._ask(number, "take")
             return [(number, Placed(f"{host}, process {pid}"))]
-        messages, how = reply
+        messages, how, sent = reply
         actor.receive(len(messages))
+        actor.confirm(sent)
         found: list[tuple[int, Message]] = [(number, pickle.loads(data)) for data in messages]
         if how is not None:
             self.stop(number)
@@ -289,6 +315,15 @@ class RayPool(WorkerPool):
     def stop(self, worker: int) -> None:
         actor = self._actors.pop(worker, None)
         if actor is not None:
+            self._end([actor], None, 1.0)
+
+    def _end(self, actors: Sequence[_Actor], stop: Stop | None, timeout: float) -> None:
+        """Ends the processes of actors, then the actors; does not wait longer for the first."""
+        data = None if stop is None else pickle.dumps(stop, pickle.HIGHEST_PROTOCOL)
+        ends = [actor.handle.end.remote(data) for actor in actors if actor.node is not None]
+        if ends:
+            self._ray.wait(ends, num_returns=len(ends), timeout=timeout)
+        for actor in actors:
             self._ray.kill(actor.handle, no_restart=True)
 
     def target(self) -> int:
@@ -306,7 +341,8 @@ class RayPool(WorkerPool):
             f"{node['Resources'].get('GPU', 0):g} GPUs"
             for node in self._alive()
         ]
-        there = f"{len(machines)} machines: {'; '.join(machines[:8])}" if machines else "no machine"
+        several = f"{len(machines)} machines: " if len(machines) > 1 else ""
+        there = f"{several}{'; '.join(machines[:8])}" if machines else "no machine"
         return (
             f"Each worker needs {self._cpus:g} CPUs and {self._gpus:g} GPUs on one machine; the "
             f"cluster has {there}. Free or add machines, or give another --gpus_per_worker or "
@@ -327,9 +363,11 @@ class RayPool(WorkerPool):
         return self._nodes
 
     def close(self) -> None:
-        for number in list(self._actors):
-            self.stop(number)
+        actors = list(self._actors.values())
+        self._actors.clear()
         self._refs.clear()
+        with suppress(self._ray.exceptions.RayError):  # the cluster is gone, and they with it
+            self._end(actors, Stop(), END_SECONDS)
         if not self._was_connected and self._ray.is_initialized():
             self._ray.shutdown()
 

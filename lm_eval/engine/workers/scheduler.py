@@ -40,6 +40,9 @@ MAX_STRIKES = 3
 #: How many more times if workers have also ended with other requests: then something else ends
 #: them, such as preemption, and requests are rather not to blame.
 DOUBT_STRIKES = 2
+#: How many requests in a row may be given up, without an answer in between, before the workers that
+#: end with such requests count as lost for another reason.
+MAX_GIVEN_UP = 16
 #: Into how many parts it is divided after the first time; after the second, into single requests.
 PARTS = 16
 #: A portion is copied if it takes this many times longer than expected, and at least so long.
@@ -178,7 +181,10 @@ class _Run:
         self._speeds: deque[float] = deque(maxlen=64)
         self._any_answer = False
         self._exceptions = 0
+        #: How many workers have ended, apart from those that a request that was given up has ended.
         self._losses = 0
+        #: How many requests have been given up since the last answer.
+        self._given_up = 0
         #: How many exceptions the model of each worker has raised in a row.
         self._in_a_row: Counter[Worker] = Counter()
         self._began = crew.pool.now()
@@ -193,7 +199,7 @@ class _Run:
             self._assign()
             if not backlog and not self._unanswered and not self._is_finishing():
                 break
-            for worker, event in self._crew.events(WAIT_SECONDS):
+            for worker, event in self._crew.events(WAIT_SECONDS, self._has_suspect):
                 self._handle(worker, event)
             if self._crew.pool.now() - logged > RATES_SECONDS:
                 logged = self._crew.pool.now()
@@ -263,7 +269,9 @@ class _Run:
         own = self._open.setdefault(worker, {})
         own[number] = _Assignment(worker, portion, now, None if own else now)
         self._counts.count_portion()
-        self._crew.send(worker, Work(number, self._kind, Requests(portion.requests)))
+        self._crew.send(
+            worker, Work(number, self._kind, Requests(portion.requests, portion.repeats))
+        )
 
     def _help_others(self, idle: Sequence[Worker]) -> None:
         """Lets idle workers take over what others have not begun, or copy what takes too long."""
@@ -383,6 +391,8 @@ class _Run:
             values.append(outcome)
         if kept:
             self._any_answer = True
+            self._given_up = 0
+            assignment.worker.answer()
             assignment.begin(assignment.given)
             self._deliver(kept, values)
 
@@ -423,12 +433,25 @@ class _Run:
             if number in self._stale:
                 self._stale.discard(number)
                 continue
+            if assignment.is_cancelled:
+                continue  # others have it already
             if place == 0 and not lost.innocent:
                 self._losses += 1
                 reason = f"the worker {lost.reason}"
                 self._strike(assignment, reason, reason, self._losses)
-            elif not assignment.is_cancelled and (rest := self._unshared_rest(assignment)):
+            elif rest := self._unshared_rest(assignment):
                 self._put_back(rest)
+
+    def _has_suspect(self, worker: Worker) -> bool:
+        """Returns whether a worker answers a single request that has ended others before.
+
+        If it ends as well, that is no reason to give it up, as long as there are answers to others.
+        """
+        for number, one in self._open.get(worker, {}).items():
+            single = all(other is one.portion.requests[0] for other in one.portion.requests)
+            suspect = number not in self._stale and one.portion.strikes > 0 and single
+            return suspect and self._any_answer and self._given_up < MAX_GIVEN_UP
+        return False
 
     def _unshared_rest(self, assignment: _Assignment) -> Portion | None:
         """Returns the part of a portion that has no outcome and that no other worker has."""
@@ -480,6 +503,8 @@ class _Run:
             reason.rstrip("."),
         )
         self._counts.count_given_up()
+        self._given_up += 1
+        self._losses = max(0, self._losses - attempts)  # it was the cause of these
         self._unanswered.difference_update(portion.positions)
         failure = Failure(f"given up after {attempts} attempts: {reason}")
         self._deliver(portion.positions, [failure] * len(portion))

@@ -39,11 +39,14 @@ from lm_eval.engine.workers.messages import (
     Result,
     SetContext,
     Start,
+    Stop,
     Work,
 )
 from lm_eval.errors import ConfigError, EvalError, describe_cause
 
 _PR_SET_PDEATHSIG = 1
+#: How often it is looked whether a worker has ended whose processes must end, in seconds.
+GUARD_SECONDS = 0.5
 
 
 class Host(Protocol):
@@ -70,8 +73,27 @@ def main(descriptor: int) -> None:
     """Runs a worker until the connection with this file descriptor is closed."""
     connection = Connection(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what ends with it
+    if os.getpgrp() == os.getpid():
+        _guard_group()
     _end_with_parent()
     _Worker(connection).run()
+
+
+def _guard_group() -> None:
+    """Starts a process that ends the group of this one when this one has ended.
+
+    The kernel ends this process together with the driver, but not those that the model has started.
+    """
+    group = os.getpid()
+    if os.fork():
+        return
+    os.setsid()
+    os.closerange(0, 1024)  # such as the connection, whose end tells the driver that this one ended
+    while os.getppid() == group:
+        time.sleep(GUARD_SECONDS)
+    with suppress(OSError):  # nothing is left of it
+        os.killpg(group, signal.SIGKILL)
+    os._exit(0)
 
 
 def _end_with_parent() -> None:
@@ -84,6 +106,13 @@ def _end_with_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _end_with_children() -> None:
+    """Ends this process at once, with those that it has started if it leads their group."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
 class _Worker:
     """Passes portions from a connection to the host, and outcomes back."""
 
@@ -91,10 +120,11 @@ class _Worker:
         self._connection = connection
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
+        self._is_waiting = False
         self._send_lock = threading.Lock()
 
     def run(self) -> None:
-        """Creates the model and does what arrives, until this process is ended."""
+        """Creates the model and does what arrives; returns when the driver needs no more."""
         start: Start = pickle.loads(self._connection.recv_bytes())
         threading.Thread(target=self._receive, daemon=True).start()
         self._forward_logs()
@@ -104,12 +134,22 @@ class _Worker:
             module, _, name = start.host.partition(":")
             host: Host = getattr(importlib.import_module(module), name)(start.settings)
         except BaseException as error:  # whatever a model class raises, also SystemExit
-            reason = str(error) if isinstance(error, EvalError) else describe_cause(error)
-            self._send(Broken(reason, isinstance(error, ConfigError)))
+            self._send(Broken(_reason(error), isinstance(error, ConfigError)))
             sys.exit(1)
         self._send(Ready(host.facts))
+        try:
+            self._serve(host)
+        except Exception as error:  # such as one of `set_run_context`
+            self._send(Broken(_reason(error), isinstance(error, ConfigError)))
+            sys.exit(1)
+
+    def _serve(self, host: Host) -> None:
         while True:
+            self._is_waiting = True
             message = self._inbox.get()
+            self._is_waiting = False
+            if isinstance(message, Stop):
+                return
             if isinstance(message, Work):
                 self._answer(host, message)
             elif isinstance(message, SetContext):
@@ -133,8 +173,7 @@ class _Worker:
         try:
             outcomes, usage, totals = host.execute(work.kind, work.requests.instances(), report)
         except Exception as error:
-            reason = str(error) if isinstance(error, EvalError) else describe_cause(error)
-            self._send(Raised(work.number, reason, isinstance(error, ConfigError)))
+            self._send(Raised(work.number, _reason(error), isinstance(error, ConfigError)))
             return
         missing = object()
         late = [i for i, one in enumerate(outcomes) if reported.get(i, missing) != one]
@@ -149,19 +188,28 @@ class _Worker:
             with self._send_lock:
                 self._connection.send_bytes(data)
         except OSError:
-            os._exit(1)
+            _end_with_children()
 
     def _receive(self) -> None:
-        """Puts messages into the inbox as they come; cancellations overtake the others."""
+        """Puts messages into the inbox as they come; cancellations overtake the others.
+
+        Ends this process, with those that it has started, if the driver has ended, and also when it
+        is told to stop, unless the model waits: then it ends as programs do.
+        """
         try:
             while True:
                 message = pickle.loads(self._connection.recv_bytes())
                 if isinstance(message, Cancel):
                     self._cancelled.add(message.number)
+                elif isinstance(message, Stop) and not (self._is_waiting and self._inbox.empty()):
+                    break
                 else:
                     self._inbox.put(message)
         except (EOFError, OSError):
-            os._exit(1)  # the driver has ended
+            pass  # the driver has ended
+        except Exception as error:  # a message that only other versions of the packages can read
+            self._send(Broken(_reason(error), False))
+        _end_with_children()
 
     def _forward_logs(self) -> None:
         """Sends log messages of this package to the driver instead of printing them here."""
@@ -186,5 +234,8 @@ def _result(host: Host, call: Call) -> Result:
     try:
         return Result(call.number, host.call(call.method, call.arguments))
     except Exception as error:
-        reason = str(error) if isinstance(error, EvalError) else describe_cause(error)
-        return Result(call.number, None, reason)
+        return Result(call.number, None, _reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, EvalError) else describe_cause(error)
