@@ -3,9 +3,9 @@
 usage: python benchmarks/sweep.py [--kills N] [--limit N] [--seed N] [--stories DIR]
 
 The models are the demo model, a copy of it with noised weights, and `stories260K`. The sweep is
-killed at random moments and started again each time, then run to its end. Its results must equal
-those of an undisturbed one. Every answer must be stored exactly once: an answer that was stored
-before a kill and asked again would be stored twice.
+killed ten times, each time a random moment after a random number of answers is stored, and started
+again, then run to its end. Its results must equal those of an undisturbed one. Every answer must be
+stored exactly once: one that was stored before a kill and asked again would be stored twice.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def answers(folder: Path) -> Counter[tuple[int, bytes]]:
     if not store.exists():
         return found
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=60)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'answers'").fetchone():
+            return found  # it is being created
         for model, keys in connection.execute("SELECT model, keys FROM answers"):
             found.update((model, keys[i : i + 16]) for i in range(0, len(keys), 16))
     return found
@@ -115,16 +117,19 @@ def main() -> None:
         seconds = time.monotonic() - began
         expected = scores(folder / "whole")
         assert len(expected) == 24, len(expected)
-        stored = []
-        for number in range(given.kills):
+        every = answers(folder / "whole").total()
+        goals = sorted(drawn.randrange(every) for _ in range(given.kills))
+        for number, goal in enumerate(goals):
             process = start("killed")
+            while process.poll() is None and answers(folder / "killed").total() < goal:
+                time.sleep(0.02)
             try:
-                process.wait(drawn.uniform(0.5, max(2.0, 2 * seconds / given.kills)))
+                process.wait(drawn.uniform(0.0, 2.0))
             except subprocess.TimeoutExpired:
                 process.send_signal(drawn.choice(SIGNALS))
             process.communicate()
-            stored.append(answers(folder / "killed").total())
-            print(f"kill {number + 1}: {stored[-1]} answers are stored", flush=True)
+            stored = answers(folder / "killed").total()
+            print(f"kill {number + 1}: {stored} of {every} answers are stored", flush=True)
         last = start("killed")
         _, output = last.communicate()
         assert last.returncode == 0, output

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_eval.errors import ConfigError
+from lm_eval.errors import ConfigError, OutputError
 from lm_eval.live import LiveTasks, evaluate_live, flat_scores
 from lm_eval.results.files import check_writable, save
 from lm_eval.results.names import file_name
@@ -64,9 +64,15 @@ class TrainingCurve:
         self.output_path = None if output_path is None else Path(output_path).absolute()
         if self.output_path is not None:
             check_writable(self.output_path)
+            if is_sweep(self.output_path):
+                read_sweep(self.output_path)  # raises now if its file is damaged
         self.history: list[tuple[int, EvalResults]] = []
         """The step and the results of each evaluation, in the first process."""
         self._last: int | None = None
+
+    def begin(self) -> None:
+        """Forgets which step was evaluated last, since training begins anew."""
+        self._last = None
 
     def is_due(self, step: int) -> bool:
         """Returns whether the model is to be evaluated after this step."""
@@ -76,7 +82,8 @@ class TrainingCurve:
         """Evaluates the model and returns its scores by name (`flat_scores`).
 
         Returns None in processes other than the first. A step is evaluated once: a second call for
-        the same step returns an empty dictionary.
+        the same step returns an empty dictionary. If the results cannot be saved, an error is
+        logged and training continues; they are in `history`.
         """
         if step == self._last:
             return {}
@@ -86,11 +93,18 @@ class TrainingCurve:
             return None
         self.history.append((step, results))
         if self.output_path is not None:
-            self._save(step, results, self.output_path)
+            try:
+                self._save(step, results, self.output_path)
+            except OutputError as error:
+                logger.error("step %d: the results were not saved: %s", step, error)
         return flat_scores(results)
 
     def _save(self, step: int, results: EvalResults, folder: Path) -> None:
-        """Writes the results of a step, and adds it to the record of the training run."""
+        """Writes the results of a step, and adds it to the record of the training run.
+
+        Later steps in the record are removed: they are of an earlier training run, which did not
+        continue from here.
+        """
         name, model = f"step{step}", str(results.get("model_name") or "model")
         file = save(
             without_samples(results),
@@ -105,7 +119,15 @@ class TrainingCurve:
             name, curve, {"checkpoint": name}, step, FINISHED, file.relative_to(folder).as_posix()
         )
         others = [one for one in before if one.name != name]
-        runs = sorted([*others, run], key=lambda one: (one.step is None, one.step or 0))
+        kept = [one for one in others if one.step is None or one.step < step]
+        if removed := [one.name for one in others if one not in kept]:
+            logger.warning(
+                "%s: %s of an earlier training run are removed from the curve. Give each training "
+                "run its own output_path to keep them.",
+                folder,
+                ", ".join(removed[:5]) + (" …" if len(removed) > 5 else ""),
+            )
+        runs = sorted([*kept, run], key=lambda one: (one.step is None, one.step or 0))
         SweepRecord(folder, runs).write()
 
 
@@ -113,7 +135,8 @@ class TrainerCallback(TrainerBase):  # type: ignore[misc]
     """Evaluates the model of a transformers `Trainer` every N steps, on all processes.
 
     Scores are logged where the trainer logs its loss (`report_to`), if the callback knows the
-    trainer; otherwise they are added to `state.log_history` and to the log messages.
+    trainer; otherwise they are added to `state.log_history` and to the log messages. As the
+    trainer's own, they are named `eval_…` there, and `eval/…` in its loggers.
 
     Example::
 
@@ -159,6 +182,7 @@ class TrainerCallback(TrainerBase):  # type: ignore[misc]
         Raises `ConfigError` if there is no tokenizer.
         """
         self._tokenizer_of(kwargs)
+        self.curve.begin()
         return self._evaluate(state, control, kwargs) if self._at_start else control
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
@@ -179,6 +203,8 @@ class TrainerCallback(TrainerBase):  # type: ignore[misc]
         if not scores:
             return control
         logger.info("step %d: %s", state.global_step, scores)
+        # Trainers log a name as `eval/…` only if it begins with `eval_`; others as `train/…`.
+        scores = {f"eval_{name.removeprefix('eval/')}": one for name, one in scores.items()}
         if self._trainer is None:
             state.log_history.append({**scores, "epoch": state.epoch, "step": state.global_step})
             return control
@@ -224,8 +250,23 @@ def lightning_callback(
 
     curve = TrainingCurve(tasks, every, output_path, **settings)
 
+    def parts_of(module: Any) -> tuple[Any, Any]:
+        """Returns the model and the tokenizer of a Lightning module."""
+        try:
+            return model(module), module.tokenizer if tokenizer is None else tokenizer
+        except AttributeError as error:
+            raise ConfigError(
+                f"lightning_callback: {error}. Pass model=lambda module: …, which returns the "
+                "transformers model, and tokenizer=…"
+            ) from error
+
     class LightningCallback(LightningBase):  # type: ignore[misc, unused-ignore]
         """Evaluates the model when an optimizer step is due."""
+
+        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+            """Raises `ConfigError` if the module has no model or tokenizer."""
+            parts_of(pl_module)
+            curve.begin()
 
         def on_train_batch_end(
             self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -234,8 +275,7 @@ def lightning_callback(
             step = trainer.global_step
             if step == 0 or not curve.is_due(step):
                 return
-            given = pl_module.tokenizer if tokenizer is None else tokenizer
-            if scores := curve.evaluate(step, model(pl_module), given):
+            if scores := curve.evaluate(step, *parts_of(pl_module)):
                 for one in trainer.loggers:
                     one.log_metrics(scores, step)
 

@@ -35,3 +35,16 @@ def torch_distributed() -> Any:
     """Returns the module `torch.distributed` if it is initialized, else None."""
     found: Any = sys.modules.get("torch.distributed")
     return found if found is not None and found.is_initialized() else None
+
+
+def from_first(value: Any) -> Any:
+    """Returns the `value` of the first process in every process that `torch.distributed` connects.
+
+    All of them must call it. A process that is not connected gets its own `value`.
+    """
+    connected = torch_distributed()
+    if connected is None or connected.get_world_size() < 2:
+        return value
+    values = [value]
+    connected.broadcast_object_list(values, src=0)
+    return values[0]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from lm_eval.config.run import RunConfig
 from lm_eval.data import mirror_at
 from lm_eval.engine.stages import Stages
-from lm_eval.errors import ConfigError, suggestion
+from lm_eval.errors import ConfigError, EvalError, suggestion
 from lm_eval.evaluator import BuiltRequests, build_all, evaluate_tasks, exits_as_errors
+from lm_eval.launch import from_first
 from lm_eval.models.seeding import seed_generators
 from lm_eval.preparation import check_groups, check_run, load_tasks
 from lm_eval.results.schema import EvalResults
@@ -27,6 +28,8 @@ _REFUSED = {
     *("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args", "environment"),
     *("verbosity", "trust_remote_code", "decontaminate", "check_integrity"),
 }
+#: Arguments of the model class that are passed as objects.
+_OBJECTS = {"pretrained", "tokenizer", "model"}
 
 
 class LiveTasks:
@@ -63,6 +66,11 @@ class LiveTasks:
                     f"Settings are: {', '.join(known)}."
                 )
         self.run = RunConfig(model="hf", tasks=tasks, **settings)
+        if given := _OBJECTS & set(self.run.model_args):
+            raise ConfigError(
+                f"model_args: {', '.join(sorted(given))} cannot be set, because the model and the "
+                "tokenizer are passed as objects. Remove it."
+            )
         self._stages = Stages()
         manager = TaskManager(include_path=self.run.include_path, metadata=self.run.task_metadata)
         with self._stages("load_tasks"), mirror_at(self.run.data_dir):
@@ -90,16 +98,24 @@ class LiveTasks:
                 for task in self._tasks.values():
                     for request in task.instances:
                         request.forget_answers()
-            return evaluate_tasks(
-                run,
-                lm,
-                self._tasks,
-                self._groups,
-                stages=stages,
-                seed=run.seed.torch,
-                started=started,
-                built=self._built,
-            )
+            try:
+                results = evaluate_tasks(
+                    run,
+                    lm,
+                    self._tasks,
+                    self._groups,
+                    stages=stages,
+                    seed=run.seed.torch,
+                    started=started,
+                    built=self._built,
+                )
+            except EvalError as error:
+                if error.answers is not None:  # scoring failed, which only the first process does
+                    from_first(str(error))
+                raise
+            if problem := from_first(None):  # else the next step would wait for the first process
+                raise EvalError(f"process 0: {problem}")
+            return results
 
     def _model_of(self, model: Any, tokenizer: Any) -> LiveModel:
         """Returns the model that answers requests: the one of the last call, or a new one."""
@@ -136,8 +152,8 @@ def evaluate_live(
         results = lm_eval.evaluate_live(model, tokenizer, ["demo_choice"], limit=100)
 
     Args:
-        model: the model, a transformers model on its device. Not wrapped in
-            `DistributedDataParallel`; wrapped if its weights are sharded (FSDP, ZeRO-3).
+        model: the model, a transformers model on its device. If its weights are sharded (FSDP,
+            ZeRO-3), as it is wrapped for that; otherwise with or without a wrapper.
         tokenizer: its tokenizer.
         tasks: names of tasks; or a `LiveTasks` object, whose requests are built once and reused at
             every call.
@@ -145,6 +161,9 @@ def evaluate_live(
 
     Returns:
         The results, as `simple_evaluate` returns them; None in processes other than the first.
+
+    Raises:
+        EvalError: an evaluation failed, in all processes. The model is left as it was.
     """
     if not isinstance(tasks, LiveTasks):
         tasks = LiveTasks(tasks, **settings)

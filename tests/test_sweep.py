@@ -26,7 +26,7 @@ from lm_eval.report.report import write_report
 from lm_eval.sweeps import devices
 from lm_eval.sweeps.checkpoints import find_revisions, step_in
 from lm_eval.sweeps.devices import Gpu, gpus_needed, read_gpus
-from lm_eval.sweeps.jobs import jobs_of
+from lm_eval.sweeps.jobs import Job, jobs_of
 from lm_eval.sweeps.matrix import SweepRun, read_matrix
 from lm_eval.sweeps.plan import finished_results
 from lm_eval.sweeps.pool import Pool
@@ -255,6 +255,20 @@ def test_several_training_runs_make_several_curves(sweep_file: Write, tmp_path: 
     ]
 
 
+def test_models_of_several_training_runs_keep_a_line_each(
+    sweep_file: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of four runs has its line, although the steps and parts of the paths are equal."""
+    for name in ("one/x/step5", "two/x/step5"):
+        (tmp_path / name).mkdir(parents=True)
+    variants = [{"name": "a", "limit": 1}, {"name": "b", "limit": 2}]
+    file = sweep_file({"models": variants}, checkpoints=str(tmp_path / "*" / "x" / "step*"))
+    runs = read_matrix(file).runs("out")
+    assert [run.model for run in runs] == ["a one_x", "a two_x", "b one_x", "b two_x"]
+    assert main(["sweep", str(file)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 4
+
+
 def test_steps_are_found_in_names() -> None:
     names = ["step1000", "checkpoint-20", "iter_0003", "step10-tokens4B", "v2_epoch7", "final"]
     assert [step_in(name) for name in names] == [1000, 20, 3, 10, 7, None]
@@ -325,6 +339,33 @@ def test_settings_of_values_are_merged_over_those_of_the_file(sweep_file: Write)
         ),
         ({"matrix": {"model": ["dmo"]}, "tasks": "demo_choice"}, "run 'dmo': "),
         ({"matrix": {"model": ["demo"]}}, "run 'demo': no tasks were given"),
+        ({"matrix": [1]}, ":1: matrix must be a mapping of lists, not [1]"),
+        ({"matrix": {"seed": [1], "limitt": [2]}}, ":5: 'limitt' is not a setting"),
+        ({"matrix": {"models": ["demo", 3]}}, ":4: 3 is not a model"),
+        ({"matrix": {"models": ["demo", "hf,x"]}}, ":4: 'hf,x': 'x' is not of the form key=value"),
+        ({"matrix": {"model_args": [{"a": 1}, 5]}}, ":4: model_args: "),
+        ({"matrix": {"models": [{"name": None, "limit": 1}]}}, "`name` must be a text, not null"),
+        ({"matrix": {"models": [{"name": [1], "limit": 1}]}}, "`name` must be a text, not [1]"),
+        ({"matrix": {"models": [{"name": "", "limit": 1}]}}, "`name` must be a text"),
+        ({"matrix": {"v": [{"name": "Logs", "limit": 1}]}}, "'Logs' cannot be the name of a run"),
+        (
+            {"matrix": {"v": [{"name": "answers.sqlite", "limit": 1}]}},
+            "'answers.sqlite' cannot be the name of a run",
+        ),
+        (
+            {"matrix": {"v": [{"name": "a/b", "limit": 1}, {"name": "a b", "limit": 2}]}},
+            "two runs have the name 'a_b': v 'a/b' and v 'a b'",
+        ),
+        ({"matrix": {"v": [{"name": "A"}, {"name": "a"}]}}, "two runs have the name 'a'"),
+        (
+            {"matrix": {name: [{"name": n} for n in range(100)] for name in "abcd"}},
+            "100 a × 100 b × 100 c × 100 d are 100,000,000 runs; a sweep has at most 20,000",
+        ),
+        ({"checkpoints": ""}, ":1: checkpoints is empty"),
+        ({"checkpoints": 0}, ":1: checkpoints must be a text"),
+        ({"checkpoints": "~nobody/step*"}, "no folder matches '~nobody/step*'"),
+        ({"revisions": ["a"], "model_args": {"pretrained": ["x"]}}, "revisions need one model"),
+        ({"output_path": ["x"], "matrix": {"limit": [1]}}, "output_path must be a path"),
     ],
 )
 def test_mistakes_in_the_file_are_named_before_anything_runs(
@@ -336,6 +377,37 @@ def test_mistakes_in_the_file_are_named_before_anything_runs(
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/../../x", "/etc/x", "..", "sweep.json", "x" * 400])
+def test_the_folder_of_a_run_is_one_folder_inside_that_of_the_sweep(
+    name: str, sweep_file: Write, tmp_path: Path
+) -> None:
+    """A path that ends in .json would be a file, and that of `sweep.json` the sweep's own."""
+    (run,) = read_matrix(sweep_file({"v": [{"name": name, "limit": 1}]})).runs(tmp_path / "out")
+    folder = Path(str(run.config.output_path))
+    assert folder.resolve().parent == (tmp_path / "out").resolve()
+    assert not folder.name.endswith(".json")
+    assert len(folder.name) < 200
+    assert run.labels == {"v": name}
+
+
+def test_a_sweep_of_other_runs_in_the_same_folder_is_named(
+    sweep_file: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["sweep", str(sweep_file({"num_fewshot": [0, 1]}))])
+    assert "not in this sweep" not in capsys.readouterr().err
+    assert main(["sweep", str(sweep_file({"num_fewshot": [1, 2]}))]) == 0
+    assert "that its table will not show: 0-shot. Their" in capsys.readouterr().err
+    assert [run.name for run in read_sweep(tmp_path / "out").runs] == ["1-shot", "2-shot"]
+    assert (tmp_path / "out" / "0-shot").is_dir()
+
+
+def test_fresh_in_the_file_runs_everything_again(sweep_file: Write, notes: Path) -> None:
+    file = sweep_file({"num_fewshot": [0]}, fresh=True)
+    main(["sweep", str(file)])
+    main(["sweep", str(file)])
+    assert set(asked(notes).values()) == {2}
 
 
 def test_a_file_or_a_used_folder_is_no_output_path(
@@ -401,6 +473,16 @@ def test_large_models_start_first_and_get_as_many_gpus_as_they_need(
     assert gpus_needed(RunConfig(model="hf"), []) == 0
 
 
+def test_the_optimizer_beside_the_weights_is_no_part_of_the_model(tmp_path: Path) -> None:
+    for name, size in {"model.safetensors": 10, "optimizer.pt": 90, "rng_state_0.pth": 50}.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    run = RunConfig(model="hf", model_args={"pretrained": str(tmp_path)})
+    assert devices.weights_size(run) == 10
+    assert gpus_needed(run, [Gpu("0", 20, 0), Gpu("1", 20, 0)]) == 1
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x" * 30)
+    assert devices.weights_size(run) == 30
+
+
 WORKER = """
 import json, os, sys, time
 runs = json.loads(sys.stdin.readline())
@@ -416,8 +498,6 @@ print(json.dumps({{"event": "done"}}), flush=True)
 
 
 def test_small_models_fill_the_gpus_that_a_large_one_leaves(tmp_path: Path) -> None:
-    from lm_eval.sweeps.jobs import Job
-
     log = tmp_path / "log"
     gpus = [Gpu(str(n), 80 << 30, 0) for n in range(3)]
     sizes = {"two": 2, "one": 1, "other": 2, "last": 1}
@@ -431,6 +511,35 @@ def test_small_models_fill_the_gpus_that_a_large_one_leaves(tmp_path: Path) -> N
     assert {name: len(place.split(",")) for name, place in began.items()} == sizes
     assert set(began["two"].split(",")) | {began["one"]} == {"0", "1", "2"}
     assert list(began).index("other") >= 2  # it waits for two GPUs
+
+
+@pytest.mark.parametrize("visible", [None, "GPU-aa"])
+def test_numbers_of_gpus_are_those_of_nvidia_smi(
+    visible: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA counts the fastest GPU first, unless it is told to count as `nvidia-smi` does."""
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (gpu,) = read_gpus("1, GPU-aa, 100, 0\n", visible)
+    script = "import os; print(os.environ.get('CUDA_DEVICE_ORDER'), end='', file=open({!r}, 'w'))"
+    command = [sys.executable, "-c", script.format(str(tmp_path / "order"))]
+    Pool([gpu], None, tmp_path, False, lambda *event: None, command).run([Job([run_of("a")], 1)])
+    assert (tmp_path / "order").read_text() == ("PCI_BUS_ID" if visible is None else "None")
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_line_fails_its_runs(tmp_path: Path) -> None:
+    failed: dict[str, str] = {}
+    script = 'import os; os.write(1, b\'{"event": "star\'); os._exit(3)'
+    pool = Pool(
+        *([], None, tmp_path, False),
+        lambda name, event: failed.update({name: event["message"]}),
+        [sys.executable, "-c", script],
+    )
+    pool.run([Job([run_of("a"), run_of("b")])])
+    assert list(failed) == ["a", "b"]
+    assert "its process ended (exit code 3)" in failed["a"]
 
 
 def test_the_file_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:

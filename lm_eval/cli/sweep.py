@@ -85,18 +85,19 @@ def execute(arguments: argparse.Namespace) -> int:
     from lm_eval.sweeps.record import FINISHED
     from lm_eval.sweeps.sweep import SweepOptions, plan_sweep, run_sweep, sweep_runs
 
-    options = SweepOptions(arguments.jobs, arguments.fresh)
     matrix = read_matrix(
         arguments.file,
         given_settings(arguments, _RUN_SETTINGS),
         arguments.checkpoints or (),
         arguments.revisions or (),
     )
+    fresh = arguments.fresh or bool(matrix.shared.get("fresh"))
+    options = SweepOptions(arguments.jobs, fresh)
     folder = arguments.output_path or matrix.shared.get("output_path")
     folder = Path(folder or Path(arguments.file).stem)
     runs = sweep_runs(matrix, folder)
     if arguments.dry_run:
-        print(plan.as_text(plan_sweep(runs, arguments.fresh)), end="")
+        print(plan.as_text(plan_sweep(runs, fresh)), end="")
         return 0
     record = run_sweep(runs, folder, options)
     if arguments.format == "csv":

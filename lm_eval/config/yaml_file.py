@@ -167,6 +167,24 @@ def _included_file(path: Path, name: Any, sources: Mapping[str, Source]) -> Path
     return target
 
 
+def nested_sources(file: YamlFile, key: str) -> dict[str, Source]:
+    """Returns the lines of the keys inside the mapping `key` of a file that was loaded.
+
+    Items of their lists have lines, too (`inner[0]`). Empty if the value is not a mapping.
+    """
+    source = file.sources.get(key)
+    if source is None:
+        return {}
+    loader = _Loader(decoded_text(source.file, read_regular(source.file)), source.file)
+    try:
+        node = loader.get_single_node()
+    finally:
+        loader.dispose()
+    inside = [value for name, value in node.value if name.value == key]
+    mapping = isinstance(inside[-1], yaml.MappingNode) if inside else False
+    return _sources(inside[-1], source.file) if mapping else {}
+
+
 def parse_yaml(path: Path) -> tuple[dict[str, Any], dict[str, Source]]:
     """Returns the content of one file, without its includes, and the line of each top-level key.
 
@@ -256,7 +274,7 @@ for _kind in ("int", "float"):
 
 
 def _sources(node: Any, path: Path) -> dict[str, Source]:
-    """Returns the line of every top-level key and, as `key[0]`, `key[1]` …, of its list items.
+    """Returns the line of every key of a mapping and, as `key[0]`, `key[1]` …, of its list items.
 
     Lines are counted from 1. For a key that occurs twice, logs a warning and returns its last line.
     """

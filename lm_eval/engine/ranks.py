@@ -6,14 +6,15 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lm_eval.api.model import LM
 from lm_eval.engine.executor import Obtain, Outcome, WrappingExecutor
 from lm_eval.engine.in_process import InProcess
 from lm_eval.engine.keys import prompts_hash, set_digests
 from lm_eval.errors import ModelError
+from lm_eval.launch import from_first
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
-    from lm_eval.api.model import LM
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +39,9 @@ class LaunchedRanks(WrappingExecutor):
         """Returns the outcomes of all `requests` on rank 0, None on the others.
 
         Each process calls `obtain` with its share. If that raises, the process raises the same
-        error once all processes have finished their shares; rank 0 raises a `ModelError` for it.
-        Rank 0 also raises `ModelError` if the processes built different requests.
+        error once all processes have finished their shares; the others raise a `ModelError` for it,
+        as they do if the processes built different requests. If the model class has its own
+        `gather_object`, only rank 0 does.
         """
         lm = self._lm
         self._check_same_requests(requests)
@@ -57,37 +59,52 @@ class LaunchedRanks(WrappingExecutor):
                 error,
             )
         gathered = self.gather((outcomes, failure and str(failure)))
+        problem = self._from_first(None if gathered is None else self._problem(gathered))
         if failure is not None:
             raise failure
-        if gathered is None:
-            return None
+        if problem:
+            raise ModelError(problem)
+        return None if gathered is None else [one for share, _ in gathered for one in share]
+
+    def _problem(self, gathered: Sequence[Any]) -> str | None:
+        """Returns what is wrong with the gathered shares; None if nothing is."""
+        lm = self._lm
         if len(gathered) != lm.world_size:
-            raise ModelError(
+            return (
                 f"{type(lm).__name__}.world_size is {lm.world_size} processes, but its "
                 f"gather_object returned the answers of {len(gathered)}; it must return a list "
                 "with one entry per process."
             )
-        for rank, (_, problem) in enumerate(gathered):
-            if problem:
-                raise ModelError(f"process {rank}: {problem}")
-        return [outcome for share, _ in gathered for outcome in share]
+        failed = (f"process {rank}: {why}" for rank, (_, why) in enumerate(gathered) if why)
+        return next(failed, None)
+
+    def _from_first(self, problem: str | None) -> str | None:
+        """Returns the problem that rank 0 found on every rank, so that none of them waits for it.
+
+        With a `gather_object` of the model class, on rank 0 only.
+        """
+        replaced = getattr(self._lm.gather_object, "__func__", None) is not LM.gather_object
+        return problem if replaced else from_first(problem)
 
     def _check_same_requests(self, requests: Sequence[Instance]) -> None:
         """Raises `ModelError` if the processes built different requests.
 
         Every process must call it. Each process executes a range of positions, so that answers
-        would be assigned to wrong requests. Only the process that collects raises.
+        would be assigned to wrong requests.
         """
         set_digests(request for request in requests if request.digest is None)
         found = self.gather((prompts_hash(requests), len(requests)))
+        problem = None
         if found is not None and len(set(found)) > 1:
             tasks = ", ".join(sorted({str(request.task_name) for request in requests}))
-            raise ModelError(
+            problem = (
                 f"the processes built different requests (tasks: {tasks}). Something in a task "
                 "differs between processes, such as the order of a set or a random draw without a "
                 "seed. Sort the set or seed the draw, set PYTHONHASHSEED=0 for all processes, or "
                 "use only one process."
             )
+        if problem := self._from_first(problem):
+            raise ModelError(problem)
 
 
 def _share_start(requests: Sequence[Instance], rank: int, processes: int) -> int:

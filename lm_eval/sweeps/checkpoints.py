@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ class Checkpoint:
         arguments: the model arguments that load it.
         step: the training step; None if its name contains no number.
         curve: the training run that it belongs to.
+        one_of_several: whether the sweep has checkpoints of several training runs.
     """
 
     label: str
@@ -34,6 +36,7 @@ class Checkpoint:
     arguments: dict[str, Any]
     step: int | None
     curve: str
+    one_of_several: bool = False
 
 
 def find_checkpoints(patterns: Sequence[str]) -> list[Checkpoint]:
@@ -44,7 +47,7 @@ def find_checkpoints(patterns: Sequence[str]) -> list[Checkpoint]:
     """
     found: dict[Path, None] = {}
     for pattern in patterns:
-        folders = [Path(path) for path in glob(str(Path(pattern).expanduser()))]  # noqa: PTH207
+        folders = [Path(path) for path in glob(os.path.expanduser(pattern))]  # noqa: PTH111, PTH207
         folders = [path.absolute() for path in folders if path.is_dir()]
         if not folders:
             raise ConfigError(
@@ -61,6 +64,7 @@ def find_checkpoints(patterns: Sequence[str]) -> list[Checkpoint]:
             {"pretrained": str(path)},
             step_in(path.name),
             curves[path.parent],
+            several,
         )
         for path in found
     ]
@@ -126,8 +130,14 @@ def _sorted(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
 
 
 def _curve_names(parents: set[Path]) -> dict[Path, str]:
-    """Returns a short name for each folder of a training run, unique among them."""
-    count = Counter(path.name for path in parents)
-    return {
-        path: path.name if count[path.name] == 1 else "_".join(path.parts[-2:]) for path in parents
-    }
+    """Returns a short name for each folder of a training run, unique among them.
+
+    It has as many of the last parts of the path as it takes to tell it from the others.
+    """
+    names = {path: path.name for path in parents}
+    for size in range(2, max((len(path.parts) for path in parents), default=0) + 1):
+        count = Counter(names.values())
+        for path, name in names.items():
+            if count[name] > 1:
+                names[path] = "_".join(path.parts[-size:])
+    return names

@@ -17,6 +17,8 @@ from lm_eval.models import PACKAGES
 _SHARE_FOR_WEIGHTS = 0.8
 #: A GPU counts as free if no more than this share of its memory is used.
 _FREE_BELOW = 0.1
+#: Beginnings of the names of files that a trainer writes beside the weights of a checkpoint.
+_NO_WEIGHTS = ("optimizer", "scheduler", "scaler", "training_args", "rng_state", "random_states")
 _WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 #: Model arguments whose product is the number of GPUs that an engine takes.
 _ENGINE_SIZES = ("tensor_parallel_size", "data_parallel_size", "tp_size", "dp_size")
@@ -102,10 +104,17 @@ def weights_size(run: RunConfig) -> int | None:
     Of weights in several formats, the largest counts.
     """
     pretrained = run.model_args.get("pretrained")
-    folder = Path(str(pretrained)).expanduser()
+    folder = Path(os.path.expanduser(str(pretrained)))  # noqa: PTH111 - `~nobody` is no error
     if not isinstance(pretrained, str) or not folder.is_dir():
         folder = _cached(str(pretrained), run.model_args.get("revision")) or Path(os.devnull)
-    sizes = [sum(file.stat().st_size for file in folder.glob(kind)) for kind in _WEIGHT_FILES]
+    sizes = [
+        sum(
+            file.stat().st_size
+            for file in folder.glob(kind)
+            if not file.name.startswith(_NO_WEIGHTS) and file.is_file()
+        )
+        for kind in _WEIGHT_FILES
+    ]
     return max(sizes) or None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -13,12 +14,14 @@ from typing import Any
 from lm_eval.config.arguments import merge_arguments, split_outside_brackets
 from lm_eval.config.functions import function_refs
 from lm_eval.config.run import RunConfig
-from lm_eval.config.yaml_file import YamlFile, load_yaml_file
+from lm_eval.config.yaml_file import YamlFile, load_yaml_file, nested_sources
 from lm_eval.errors import ConfigError, EvalError, suggestion
 from lm_eval.redaction import without_secrets
 from lm_eval.results.names import file_name, name_of_weights
 from lm_eval.results.provenance import model_name
+from lm_eval.runs.folder import ANSWERS_FILE
 from lm_eval.sweeps.checkpoints import Checkpoint, find_checkpoints, find_revisions
+from lm_eval.sweeps.record import LOGS
 
 SETTINGS = [f.name for f in fields(RunConfig)]
 """The keys of a run, as in a file for `lm-eval run --config`."""
@@ -32,6 +35,9 @@ MODELS = "models"
 _TABLES = ("model_args", "gen_kwargs", "metadata", "wandb_args", "wandb_config_args")
 NOT_VARIED = ("output_path", "use_cache", "environment", "show_config", "fresh")
 """Settings that all runs of a sweep share."""
+MOST_RUNS = 20_000
+"""The largest number of runs of a sweep; more of them are a mistake in the file."""
+_RESERVED = (LOGS, ANSWERS_FILE)
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,16 @@ class Matrix:
     def runs(self, output_path: str | Path) -> list[SweepRun]:
         """Returns all runs, each with its own folder below `output_path`.
 
-        Raises `ConfigError` if two runs have the same name, or if settings are not valid.
+        Raises `ConfigError` if two runs have the same name, if settings are not valid, or if there
+        are more than `MOST_RUNS`.
         """
+        count = math.prod(map(len, self.axes.values()))
+        if count > MOST_RUNS:
+            sizes = " × ".join(f"{len(values)} {axis}" for axis, values in self.axes.items())
+            raise ConfigError(
+                f"{self.path}: {sizes} are {count:,} runs; a sweep has at most {MOST_RUNS:,}. Vary "
+                "settings that belong together in one list of mappings, or split the sweep."
+            )
         runs: dict[str, SweepRun] = {}
         for values in product(*self.axes.values()):
             run = self._run(dict(zip(self.axes, values, strict=True)), Path(output_path))
@@ -114,14 +128,21 @@ class Matrix:
         name = re.sub(r"[^\w.+=-]+", "_", "_".join(value.name for value in values.values())).strip(
             "_."
         )
-        name = file_name(name or "run")
+        name = file_name(re.sub(r"\.json$", "_json", name, flags=re.IGNORECASE) or "run")
+        if name.lower() in _RESERVED:
+            raise ConfigError(
+                f"{self.path}: {name!r} cannot be the name of a run: the folder of the sweep "
+                "contains a file or folder of that name. Choose another `name`."
+            )
         try:
             config = RunConfig(**{**settings, "output_path": str(output_path / name)})
         except EvalError as error:
             raise type(error)(f"{self.path}: run {name!r}: {error}") from error
         checkpoint = next((v.checkpoint for v in values.values() if v.checkpoint), None)
         given = [labels[axis] for axis in (MODELS, "model", "model_args") if axis in labels]
-        model = " ".join(given) or (checkpoint.curve if checkpoint else "") or short_name(config)
+        if checkpoint is not None and (checkpoint.one_of_several or not given):
+            given.append(checkpoint.curve)
+        model = " ".join(given) or short_name(config)
         return SweepRun(name, config, labels, model, checkpoint.step if checkpoint else None)
 
 
@@ -147,6 +168,9 @@ def read_matrix(
     _check_keys(file, content)
     if refs := list(function_refs(content)):
         raise ConfigError(f"{refs[0].where}: a sweep cannot contain !function. Use a task file.")
+    folder = content.get("output_path")
+    if not isinstance(folder, str | Path | None):
+        raise ConfigError(f"{file.where('output_path')}: output_path must be a path, not {folder}.")
     axes = dict(_axes(file, content.get("matrix")))
     shared = {key: value for key, value in content.items() if key in SETTINGS}
     patterns = checkpoints or _texts(file, "checkpoints", content.get("checkpoints"))
@@ -196,10 +220,10 @@ def _check_keys(file: YamlFile, content: Mapping[str, Any]) -> None:
 
 def _texts(file: YamlFile, key: str, value: Any) -> list[str]:
     """Returns a text or a list of texts as a list."""
-    texts = [value] if isinstance(value, str) else value or []
+    texts = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"{file.where(key)}: {key} must be a text or a list of texts.")
-    if value is not None and not texts:
+    if value is not None and not all(map(str.strip, texts or [""])):
         raise ConfigError(f"{file.where(key)}: {key} is empty. Name at least one, or remove it.")
     return texts
 
@@ -216,9 +240,9 @@ def _revisions(
     models = [merge_settings(shared, {})]
     for values in axes.values():
         models = [merge_settings(one, value.settings) for one in models for value in values]
-    names = {merge_arguments(one.get("model_args")).get("pretrained") for one in models}
-    (name, *others) = names
-    if others or not isinstance(name, str):
+    names = [merge_arguments(one.get("model_args")).get("pretrained") for one in models]
+    name = names[0]
+    if not isinstance(name, str) or any(other != name for other in names):
         raise ConfigError(
             f"{file.path}: revisions need one model that all runs share: write "
             "model_args: {pretrained: ORGANIZATION/NAME}."
@@ -231,23 +255,31 @@ def _axes(file: YamlFile, matrix: Any) -> Iterator[tuple[str, list[Value]]]:
     where = file.where("matrix")
     if matrix is None and "matrix" not in file.values:
         return
-    if not isinstance(matrix, Mapping) or not matrix:
+    if not matrix:
         raise ConfigError(
             f"{where}: matrix is empty. Write lists of settings to combine, such as  matrix: "
             "{num_fewshot: [0, 5]}."
         )
+    if not isinstance(matrix, Mapping):
+        raise ConfigError(
+            f"{where}: matrix must be a mapping of lists, not {_shown(matrix)}. Write, for "
+            "example,  matrix: {num_fewshot: [0, 5]}."
+        )
+    lines = nested_sources(file, "matrix")
     for axis, values in matrix.items():
         axis = str(axis)
+        at_axis = str(lines.get(axis, where))
         if axis in NOT_VARIED:
-            raise ConfigError(f"{where}: {axis} cannot be varied; write it beside `matrix`.")
+            raise ConfigError(f"{at_axis}: {axis} cannot be varied; write it beside `matrix`.")
         if not isinstance(values, list) or not values:
+            hint = "" if axis in (*SETTINGS, MODELS) else suggestion(axis, [*SETTINGS, MODELS])
             raise ConfigError(
-                f"{where}: {axis} must be a list with at least one value, not {_shown(values)}."
+                f"{at_axis}: {axis} must be a list with at least one value, not {_shown(values)}."
+                f"{hint}"
             )
-        if axis in SETTINGS:
-            yield axis, [_setting(where, axis, value) for value in values]
-        else:
-            yield axis, [_several(where, axis, value) for value in values]
+        read = _setting if axis in SETTINGS else _several
+        places = [str(lines.get(f"{axis}[{i}]", at_axis)) for i in range(len(values))]
+        yield axis, [read(at, axis, value) for at, value in zip(places, values, strict=True)]
 
 
 def _setting(where: str, axis: str, value: Any) -> Value:
@@ -258,44 +290,64 @@ def _setting(where: str, axis: str, value: Any) -> Value:
         if not names or not all(isinstance(one, str) for one in shown):
             raise ConfigError(f"{where}: tasks: {_shown(value)} is not a name or a list of names.")
         return Value("+".join(part.strip() for part in shown), {axis: value})
-    return Value(_label(axis, value), {axis: value})
+    try:
+        return Value(_label(axis, value), {axis: value})
+    except EvalError as error:
+        raise type(error)(f"{where}: {axis}: {error}") from error
 
 
 def _several(where: str, axis: str, value: Any) -> Value:
     """Returns a value of any other axis: several settings, or a model as text."""
     if axis == MODELS and isinstance(value, str):
-        name, *rest = split_outside_brackets(value)
-        if "=" in name or not name.strip():
-            raise ConfigError(
-                f"{where}: {value!r} does not begin with the name of a model. Write "
-                "NAME,KEY=VALUE,… such as hf,pretrained=gpt2."
-            )
-        given: dict[str, Any] = {
-            "model": name.strip(),
-            "model_args": merge_arguments(",".join(rest)),
-        }
-        return Value(short_name(RunConfig(**given)), given)
+        return _model(where, value)
     if not isinstance(value, Mapping) or not value:
-        hint = suggestion(axis, [*SETTINGS, MODELS])
+        if axis == MODELS:
+            raise ConfigError(
+                f"{where}: {_shown(value)} is not a model. Write its name, such as "
+                "hf,pretrained=gpt2, or a mapping of settings: {name: …, model: …}."
+            )
         raise ConfigError(
             f"{where}: {axis!r} is not a setting, so each of its values must be a mapping of "
-            f"settings with a `name`, not {_shown(value)}.{hint}"
+            f"settings with a `name`, not {_shown(value)}.{suggestion(axis, [*SETTINGS, MODELS])}"
         )
     settings: dict[str, Any] = {str(key): one for key, one in value.items() if key != "name"}
     for key in settings:
         if key not in SETTINGS or key in NOT_VARIED:
             raise ConfigError(
                 f"{where}: {axis}: {key!r} is not a setting that can be varied."
-                f"{suggestion(key, SETTINGS)}"
+                f"{suggestion(key, [one for one in SETTINGS if one not in NOT_VARIED])}"
             )
-    if "name" in value:
-        return Value(str(value["name"]), settings)
-    if axis == MODELS:
-        try:
+    try:
+        if "name" in value:
+            return Value(_given_name(value["name"]), settings)
+        if axis == MODELS:
             return Value(short_name(RunConfig(**settings)), settings)
-        except EvalError as error:
-            raise type(error)(f"{where}: {axis}: {error}") from error
-    return Value("_".join(_label(key, one) for key, one in settings.items()), settings)
+        return Value("_".join(_label(key, one) for key, one in settings.items()), settings)
+    except EvalError as error:
+        raise type(error)(f"{where}: {axis}: {error}") from error
+
+
+def _given_name(name: Any) -> str:
+    """Returns the `name` of a value; raises `ConfigError` if it is not a text or a number."""
+    if isinstance(name, bool | list | dict) or name is None or not str(name).strip():
+        raise ConfigError(f"`name` must be a text, not {_shown(name)}.")
+    return str(name)
+
+
+def _model(where: str, text: str) -> Value:
+    """Returns the model that a text such as `hf,pretrained=gpt2` stands for."""
+    name, *rest = split_outside_brackets(text)
+    if "=" in name or not name.strip():
+        raise ConfigError(
+            f"{where}: {text!r} does not begin with the name of a model. Write "
+            "NAME,KEY=VALUE,… such as hf,pretrained=gpt2."
+        )
+    try:
+        arguments = merge_arguments(",".join(rest))
+        given: dict[str, Any] = {"model": name.strip(), "model_args": arguments}
+        return Value(short_name(RunConfig(**given)), given)
+    except EvalError as error:
+        raise type(error)(f"{where}: {text!r}: {error}") from error
 
 
 def _label(setting: str, value: Any) -> str:

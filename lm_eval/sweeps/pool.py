@@ -121,6 +121,8 @@ class Pool:
         gpus, self._free = self._free[: job.gpus], self._free[job.gpus :]
         environment = dict(os.environ)
         if gpus:
+            if "CUDA_VISIBLE_DEVICES" not in environment:  # numbers are those of `nvidia-smi`
+                environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.name for gpu in gpus)
             logger.info("%s runs on GPU %s.", job.name, environment["CUDA_VISIBLE_DEVICES"])
         log = self._logs / f"{job.runs[0].name}.log" if together else None
@@ -157,7 +159,11 @@ class Pool:
         """Puts the events of a worker into the queue, and None at their end."""
         assert one.process.stdout is not None
         for line in one.process.stdout:
-            self._events.put((one, json.loads(line)))
+            try:
+                event = json.loads(line)
+            except ValueError:  # it was killed while it wrote
+                break
+            self._events.put((one, event))
         self._events.put((one, None))
 
     def _next_event(self) -> list[Job]:

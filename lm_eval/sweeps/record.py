@@ -15,6 +15,8 @@ from lm_eval.results.reader import read_results
 from lm_eval.results.schema import EvalResults
 
 SWEEP_FILE = "sweep.json"
+LOGS = "logs"
+"""The folder for what workers print if several run at a time."""
 FORMAT = 1
 
 FINISHED, PARTIAL, FAILED, WAITING = "finished", "partial", "failed", "waiting"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval.errors import ConfigError
+from lm_eval.errors import ConfigError, EvalError
 from lm_eval.launch import launched_count
 from lm_eval.runs.folder import ANSWERS_FILE, RunFolder
 from lm_eval.sweeps import worker
@@ -23,12 +23,18 @@ from lm_eval.sweeps.plan import (
     folder_of,
 )
 from lm_eval.sweeps.pool import COMMAND, Pool
-from lm_eval.sweeps.record import FAILED, FINISHED, PARTIAL, RecordedRun, SweepRecord
+from lm_eval.sweeps.record import (
+    FAILED,
+    FINISHED,
+    LOGS,
+    PARTIAL,
+    RecordedRun,
+    SweepRecord,
+    is_sweep,
+    read_sweep,
+)
 
 logger = logging.getLogger(__name__)
-
-LOGS = "logs"
-"""The folder for what workers print if several run at a time."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,7 @@ class _Progress:
             file = None if fresh else finished_results(run)
             one = RecordedRun(run.name, run.model, dict(run.labels), run.step)
             recorded.append(one if file is None else _finished(one, folder, file))
+        _warn_of_removed(folder, self._runs)
         self.record = SweepRecord(folder, recorded)
         self.record.write()
         self._ended = sum(one.state == FINISHED for one in recorded)
@@ -172,6 +179,23 @@ class _Progress:
             logger.error("%s: failed: %s (%d of %d runs)", name, one.message, self._ended, count)
         self.record.runs[position] = one
         self.record.write()
+
+
+def _warn_of_removed(folder: Path, runs: Mapping[str, SweepRun]) -> None:
+    """Logs a warning if the sweep that the folder contains has runs that this one does not have."""
+    try:
+        before = read_sweep(folder).runs if is_sweep(folder) else []
+    except EvalError:  # damaged; it is written anew
+        return
+    removed = [one.name for one in before if one.results is not None and one.name not in runs]
+    if removed:
+        logger.warning(
+            "%s contains results of runs that are not in this sweep, and that its table will not "
+            "show: %s%s. Their folders are kept. Give another --output_path to keep sweeps apart.",
+            folder,
+            ", ".join(removed[:5]),
+            " …" if len(removed) > 5 else "",
+        )
 
 
 def _finished(

@@ -5,21 +5,24 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import subprocess
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lm_eval
-from lm_eval.errors import ConfigError, UnknownNameError
+from lm_eval.callback import TrainerCallback, TrainingCurve
+from lm_eval.errors import ConfigError, ModelError, OutputError, UnknownNameError
 from lm_eval.live import LiveTasks, evaluate_live, flat_scores
 from lm_eval.sweeps.record import read_sweep
 from tests.huggingface.conftest import torch, transformers
 from tests.huggingface.test_run import free_port
-from tests.huggingface.training_run import EVERY, LIMIT, STEPS, TASKS, train
+from tests.huggingface.training_run import EVERY, LIMIT, STEPS, TASKS, Texts, train
 
 REPOSITORY = Path(__file__).parents[2]
 STORIES = REPOSITORY.parent / "shared" / "models" / "stories260K"
@@ -106,6 +109,12 @@ def test_ranks_share_the_requests_of_an_evaluation(tmp_path: Path, tokenizer: An
         check_equal(found, checkpoint_scores(tmp_path / f"evaluated/checkpoint-{step}"))
     check_equal(first["sharded"], checkpoint_scores(Path(model)))  # each rank has half the weights
     assert second["sharded"] is None
+    for one in (first, second):  # no process waits for one that failed
+        for rank, message in enumerate(one["failures"][:2]):
+            assert "out of memory" in message
+            assert message.startswith(f"process {rank}: ") == (one is not (first, second)[rank])
+    assert [one["failures"][2].startswith("process 0: ") for one in (first, second)] == [0, 1]
+    assert all("out of memory" in one["failures"][2] for one in (first, second))
 
 
 def check_equal(found: Any, expected: Any) -> None:
@@ -164,9 +173,150 @@ def test_a_task_that_does_not_exist_is_found_before_training() -> None:
         LiveTasks("demo_chioce")
 
 
-def test_callbacks_refuse_what_they_cannot_do() -> None:
-    from lm_eval.callback import TrainerCallback
+def trained(model: Any, tokenizer: Any, out: Path, *callbacks: Any, **settings: Any) -> Any:
+    """Returns a trainer of two steps; each callback is a function that gets the trainer."""
+    args = {"max_steps": 2, "use_cpu": True, "report_to": [], "save_strategy": "no", **settings}
+    trainer = transformers.Trainer(
+        model=model,
+        args=transformers.TrainingArguments(str(out), disable_tqdm=True, **args),
+        train_dataset=Texts(),
+        data_collator=transformers.default_data_collator,
+        processing_class=tokenizer,
+    )
+    for callback in callbacks:
+        trainer.add_callback(callback(trainer))
+    trainer.train()
+    return trainer
 
+
+def test_scores_have_their_names_in_the_loggers_of_the_trainer(
+    llama: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    """Loggers get names by `rewrite_logs`, which puts `train/` before most."""
+    integrations = transformers.integrations.integration_utils
+    seen: list[str] = []
+
+    class Logger(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            seen.extend(integrations.rewrite_logs(dict(kwargs["logs"])))
+
+    trained(
+        *(copy.deepcopy(llama), tokenizer, tmp_path),
+        lambda trainer: Logger(),
+        lambda trainer: TrainerCallback("demo_choice", 2, trainer=trainer, limit=1),
+    )
+    assert "eval/demo_choice/acc" in seen
+    assert not [name for name in seen if name.startswith("train/eval")]
+
+
+def test_a_full_disk_does_not_end_training(
+    llama: Any, tokenizer: Any, tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    def full(*args: Any) -> None:
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr("lm_eval.callback.save", full)
+    callback = TrainerCallback("demo_choice", 1, limit=1, output_path=tmp_path / "curve")
+    trainer = trained(copy.deepcopy(llama), tokenizer, tmp_path, lambda trainer: callback)
+    assert trainer.state.global_step == 2
+    assert [step for step, _ in callback.history] == [1, 2]
+    assert "step 1: the results were not saved: the disk is full" in caplog.text
+    logged = [one["step"] for one in trainer.state.log_history if "eval_demo_choice/acc" in one]
+    assert logged == [1, 2]
+
+
+def test_a_second_training_is_evaluated_at_the_same_step(
+    llama: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    callback = TrainerCallback("demo_choice", 2, limit=1)
+    for _ in range(2):
+        trained(copy.deepcopy(llama), tokenizer, tmp_path, lambda trainer: callback)
+    assert [step for step, _ in callback.history] == [2, 2]
+
+
+def test_a_curve_does_not_mix_two_trainings(
+    llama: Any, tokenizer: Any, tmp_path: Path, caplog: Any
+) -> None:
+    for steps in ((1, 2, 5, 6), (2, 3)):
+        curve = TrainingCurve("demo_choice", 1, tmp_path, limit=1)
+        for step in steps:
+            curve.evaluate(step, llama, tokenizer)
+    assert [run.step for run in read_sweep(tmp_path).runs] == [1, 2, 3]
+    assert "step5, step6 of an earlier training run are removed from the curve" in caplog.text
+    (tmp_path / "sweep.json").write_text("[")
+    with pytest.raises(OutputError, match="cannot be read as the record of a sweep"):
+        TrainingCurve("demo_choice", 1, tmp_path)
+
+
+def in_parallel(model: Any) -> Any:
+    return torch.nn.DataParallel(model)
+
+
+def compiled(model: Any) -> Any:
+    return torch.compile(model)
+
+
+def compiled_in_parallel(model: Any) -> Any:
+    return torch.compile(torch.nn.DataParallel(model))
+
+
+@pytest.mark.parametrize("wrap", [in_parallel, compiled, compiled_in_parallel])
+def test_a_wrapped_model_is_evaluated_as_the_model_inside(
+    wrap: Any, llama: Any, tokenizer: Any
+) -> None:
+    expected = evaluate_live(llama, tokenizer, TASKS, limit=LIMIT)
+    found = evaluate_live(wrap(copy.deepcopy(llama)), tokenizer, TASKS, limit=LIMIT)
+    assert expected is not None
+    assert found is not None
+    assert found["results"] == expected["results"]
+
+
+def test_what_is_no_language_model_is_refused(llama: Any, tokenizer: Any) -> None:
+    with pytest.raises(ConfigError, match="a Linear cannot be evaluated: it is no transformers"):
+        evaluate_live(torch.nn.Linear(2, 2), tokenizer, "demo_choice", limit=1)
+    with pytest.raises(ConfigError, match="pretrained cannot be set"):
+        LiveTasks("demo_choice", model_args={"pretrained": "x"})
+
+
+def state_of(model: Any) -> Any:
+    """Returns what an evaluation must leave as it was."""
+    generators = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state())
+    flags = [(part.training, vars(part).get("gradient_checkpointing")) for part in model.modules()]
+    config, generation = model.config.to_dict(), model.generation_config.to_dict()
+    return copy.deepcopy(
+        (generators[:2], generators[2].tolist(), flags, config, generation, torch.is_grad_enabled())
+    )
+
+
+def test_an_evaluation_that_fails_leaves_everything_as_it_was(llama: Any, tokenizer: Any) -> None:
+    model = copy.deepcopy(llama).train()
+    model.model.norm.eval()
+    model.gradient_checkpointing_enable()
+    model.config.use_cache = False
+    tasks = LiveTasks(TASKS, limit=LIMIT)
+    before = state_of(model)
+    expected = evaluate_live(model, tokenizer, tasks)
+    assert expected is not None
+    assert state_of(model) == before
+    calls = []
+
+    def fail(*args: Any) -> None:
+        random.random(), np.random.rand(), torch.rand(1)
+        calls.append(1)
+        if len(calls) > 2:
+            raise RuntimeError("out of memory")
+
+    hook = model.model.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(ModelError, match="out of memory"):
+        evaluate_live(model, tokenizer, tasks)
+    assert state_of(model) == before
+    hook.remove()
+    again = evaluate_live(model, tokenizer, tasks)
+    assert again is not None
+    assert again["results"] == expected["results"]
+
+
+def test_callbacks_refuse_what_they_cannot_do() -> None:
     with pytest.raises(ConfigError, match="every must be a number of steps"):
         TrainerCallback("demo_choice", every=0)
     with pytest.raises(ConfigError, match="pass settings to LiveTasks"):
@@ -194,6 +344,10 @@ def test_lightning_trains_and_evaluates(llama: Any, tokenizer: Any, monkeypatch:
         trainer = types.SimpleNamespace(global_step=(batch + 1) // 2, loggers=[logger])
         callback.on_train_batch_end(trainer, module, None, None, batch)
     assert [step for step, _ in logged] == [2, 4]
+    callback.on_fit_start(trainer, module)
+    bare = types.SimpleNamespace(model=llama)
+    with pytest.raises(ConfigError, match=r"no attribute 'tokenizer'\. Pass model="):
+        callback.on_fit_start(trainer, bare)
     assert "eval/demo_choice/acc" in logged[0][1]
 
 

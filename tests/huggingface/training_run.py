@@ -16,7 +16,9 @@ import torch
 import torch.distributed.fsdp
 import transformers
 
+import lm_eval.evaluator
 from lm_eval.callback import TrainerCallback
+from lm_eval.errors import EvalError
 from lm_eval.live import evaluate_live
 
 TASKS = ["demo_choice", "demo_stories", "demo_sums"]
@@ -75,7 +77,7 @@ def train(folder: str, out: Path, evaluated: bool) -> tuple[dict[str, Any], Any]
             (one["step"], one["loss"]) for one in trainer.state.log_history if "loss" in one
         ],
         "logged": [
-            one["step"] for one in trainer.state.log_history if "eval/demo_choice/acc" in one
+            one["step"] for one in trainer.state.log_history if "eval_demo_choice/acc" in one
         ],
         "random": [random.random(), float(np.random.rand()), float(torch.rand(()))],
         "weights": [float(weight.detach().double().sum()) for weight in model.parameters()],
@@ -100,6 +102,37 @@ def sharded(folder: str) -> Any:
     return None if results is None else results["results"]
 
 
+def failing(folder: str, rank: int) -> list[str]:
+    """Returns the errors that this process gets if one process fails in an evaluation.
+
+    First each process fails once while it answers, then the first one when it scores. After each
+    error, the processes talk to each other, as in the next training step.
+    """
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    found = []
+
+    def fail(*args: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    for place in (0, 1, "scoring"):
+        hook = model.register_forward_pre_hook(fail) if place == rank else None
+        score = lm_eval.evaluator.score
+        if place == "scoring" and rank == 0:
+            lm_eval.evaluator.score = fail  # type: ignore[assignment]
+        try:
+            evaluate_live(model, tokenizer, TASKS, limit=LIMIT)
+            found.append("")
+        except EvalError as error:
+            found.append(str(error))
+        finally:
+            lm_eval.evaluator.score = score
+            if hook is not None:
+                hook.remove()
+        torch.distributed.all_reduce(torch.ones(()))
+    return found
+
+
 def main() -> None:
     """Trains without and with evaluations, and writes what this process knows of them."""
     folder, out = sys.argv[1], Path(sys.argv[2])
@@ -108,6 +141,7 @@ def main() -> None:
     history = [(step, results["results"]) for step, results in callback.history]
     rank = torch.distributed.get_rank()
     found = {"plain": plain, "evaluated": kept, "history": history, "sharded": sharded(folder)}
+    found["failures"] = failing(folder, rank)
     (out / f"rank{rank}.json").write_text(json.dumps(found))
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lm_eval.api.model import LM
+from lm_eval.errors import ConfigError
 from lm_eval.launch import torch_distributed
 from lm_eval.models.conventions import Window
 from lm_eval.models.huggingface.encoding import TextEncoder
@@ -17,15 +18,33 @@ from lm_eval.models.huggingface.loading import embedding_rows_if_too_few
 from lm_eval.models.huggingface.model import HFLM
 from lm_eval.models.huggingface.model_state import eval_mode, is_sharded
 
+_WRAPPERS = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+
 
 def live_model(model: Any, tokenizer: Any, **arguments: Any) -> LiveModel:
     """Returns the model that answers requests with the model object of a training program.
 
     A `ShardedLiveModel` if each process holds only a part of the weights. The arguments are those
-    of `LiveModel`.
+    of `LiveModel`. Raises `ConfigError` if `model` is not a transformers model.
     """
+    model = unwrapped(model)
+    if not hasattr(model, "config"):
+        raise ConfigError(
+            f"a {type(model).__name__} cannot be evaluated: it is no transformers model (it has no "
+            "`config`). Pass the model that it contains, or evaluate it with lm_eval.from_logits."
+        )
     chosen = ShardedLiveModel if is_sharded(model) else LiveModel
     return chosen(model, tokenizer, **arguments)
+
+
+def unwrapped(model: Any) -> Any:
+    """Returns the model inside wrappers that hold a whole copy of it in every process.
+
+    These are `DistributedDataParallel` and `DataParallel`, also if they were compiled.
+    """
+    while isinstance(inner := getattr(model, "_orig_mod", model), _WRAPPERS):
+        model = inner.module
+    return model
 
 
 class LiveModel(HFLM):
