@@ -166,6 +166,16 @@ def test_many_requests_that_kill_workers_are_named_and_the_rest_finishes(workers
     assert pool.deaths <= 50
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_requests_that_kill_workers_are_named_though_a_resumed_run_asks_no_others(
+    workers: int,
+) -> None:
+    pool = FakePool(load_seconds=5, deadly=[f"text {i:06}" for i in range(4)])
+    outcomes, _, counts = answered(pool, requests(4), workers)
+    assert all(isinstance(outcomes[i], Failure) for i in range(4))
+    assert counts.quarantined == 4
+
+
 def test_a_worker_with_answers_is_replaced_however_often_it_ends() -> None:
     """It never finishes a portion, but answers a part of each."""
     pool = FakePool(load_seconds=1)

@@ -127,6 +127,11 @@ class Backlog:
     def __bool__(self) -> bool:
         return bool(self._groups or self._returned or not self._exhausted)
 
+    @property
+    def has_new(self) -> bool:
+        """Whether there are requests that no worker has had."""
+        return bool(self._groups or not self._exhausted)
+
     def put_back(self, portion: Portion) -> None:
         """Takes back a portion that has to be given to another worker, before all others."""
         self._returned.append(portion.returned())

@@ -445,12 +445,14 @@ class _Run:
     def _has_suspect(self, worker: Worker) -> bool:
         """Returns whether a worker answers a single request that has ended others before.
 
-        If it ends as well, that is no reason to give it up, as long as there are answers to others.
+        If it ends as well, that is no reason to give it up, as long as there are answers to others,
+        or only a few requests in all: a resumed run may ask only for those that end workers.
         """
+        few = not self._backlog.has_new and len(self._unanswered) <= MAX_GIVEN_UP
         for number, one in self._open.get(worker, {}).items():
             single = all(other is one.portion.requests[0] for other in one.portion.requests)
             suspect = number not in self._stale and one.portion.strikes > 0 and single
-            return suspect and self._any_answer and self._given_up < MAX_GIVEN_UP
+            return suspect and (self._any_answer or few) and self._given_up < MAX_GIVEN_UP
         return False
 
     def _unshared_rest(self, assignment: _Assignment) -> Portion | None:
