@@ -12,10 +12,11 @@ import pytest
 
 from lm_eval.api.instance import Failure, Instance
 from lm_eval.api.usage import Usage
+from lm_eval.engine.workers.assignments import Counts
 from lm_eval.engine.workers.crew import Crew, Lost
 from lm_eval.engine.workers.messages import Call, Finished, Result
 from lm_eval.engine.workers.portions import MAX_REQUESTS, WINDOW, Backlog
-from lm_eval.engine.workers.scheduler import IN_FLIGHT, Counts, Scheduler, _Run
+from lm_eval.engine.workers.scheduler import IN_FLIGHT, Scheduler, _Run
 from lm_eval.errors import ModelError
 from tests.workers.fake_pool import FakePool, request
 

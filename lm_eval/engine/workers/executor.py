@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from lm_eval.engine.executor import Executor, Outcome, Report
 from lm_eval.engine.progress import progress
+from lm_eval.engine.workers.assignments import Counts
 from lm_eval.engine.workers.crew import Crew
 from lm_eval.engine.workers.messages import SetContext
-from lm_eval.engine.workers.scheduler import Counts, Scheduler
+from lm_eval.engine.workers.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from lm_eval.api.context import RunContext

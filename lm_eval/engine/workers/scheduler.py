@@ -13,12 +13,11 @@ import itertools
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from lm_eval.api.instance import Failure, Instance
-from lm_eval.api.usage import Usage
+from lm_eval.engine.workers.assignments import Assignment, Counts
 from lm_eval.engine.workers.crew import Crew, Lost, Worker
 from lm_eval.engine.workers.messages import (
     Answers,
@@ -63,65 +62,6 @@ RATES_SECONDS = 30.0
 WAIT_SECONDS = 0.5
 
 
-@dataclass(eq=False)
-class _Assignment:
-    """A portion that a worker has."""
-
-    worker: Worker
-    portion: Portion
-    given: float
-    """When it was sent."""
-    began: float | None = None
-    """When the worker began with it, as far as the driver knows."""
-    accepted: set[int] = field(default_factory=set)
-    """The positions whose outcomes were taken from this assignment."""
-    is_cancelled: bool = False
-
-    def begin(self, now: float) -> None:
-        """Notes that the worker has begun, unless that is known."""
-        self.began = self.began or now
-
-    def cancel(self) -> None:
-        """Notes that nobody needs it any more."""
-        self.is_cancelled = True
-
-
-@dataclass
-class Counts:
-    """What was counted while requests were answered."""
-
-    usage: Usage = field(default_factory=Usage)
-    totals: dict[str, int] = field(default_factory=dict)
-    """What the `usage` methods of the models counted."""
-    reassigned: int = 0
-    """How many requests were given to a worker again: after a loss, or to a second one."""
-    quarantined: int = 0
-    portions: int = 0
-
-    def count_portion(self) -> None:
-        """Counts a portion that is given to a worker."""
-        self.portions += 1
-
-    def count_again(self, requests: int) -> None:
-        """Counts requests that are given to a worker again."""
-        self.reassigned += requests
-
-    def count_given_up(self) -> None:
-        """Counts a request that is given up."""
-        self.quarantined += 1
-
-    def add(self, finished: Finished) -> None:
-        """Adds what was counted for a portion."""
-        self.usage.add(finished.usage)
-        for name, value in finished.totals.items():
-            self.totals[name] = self.totals.get(name, 0) + value
-
-    def take_usage(self) -> Usage:
-        """Returns the usage since the last call."""
-        taken, self.usage = self.usage, Usage()
-        return taken
-
-
 #: Called with the positions of requests and their outcomes, as soon as they are known.
 Deliver = Callable[[Sequence[int], Sequence[Any]], None]
 
@@ -138,7 +78,7 @@ class Scheduler:
         self._crew, self._batch = crew, batch
         self._numbers = itertools.count(1)
         #: What each worker has, in the order in which it answers.
-        self._open: dict[Worker, dict[int, _Assignment]] = {}
+        self._open: dict[Worker, dict[int, Assignment]] = {}
         self.counts = Counts()
 
     def reset_counts(self) -> None:
@@ -167,7 +107,7 @@ class _Run:
     def __init__(
         self,
         crew: Crew,
-        open: dict[Worker, dict[int, _Assignment]],
+        open: dict[Worker, dict[int, Assignment]],
         counts: Counts,
         kind: str,
         deliver: Deliver,
@@ -267,7 +207,7 @@ class _Run:
     def _give(self, worker: Worker, portion: Portion) -> None:
         number, now = next(self._numbers), self._crew.pool.now()
         own = self._open.setdefault(worker, {})
-        own[number] = _Assignment(worker, portion, now, None if own else now)
+        own[number] = Assignment(worker, portion, now, None if own else now)
         self._counts.count_portion()
         self._crew.send(
             worker, Work(number, self._kind, Requests(portion.requests, portion.repeats))
@@ -303,7 +243,7 @@ class _Run:
             if rest is not None:
                 self._put_back(rest)
 
-    def _stragglers(self) -> list[_Assignment]:
+    def _stragglers(self) -> list[Assignment]:
         """Returns the portions that take much longer than expected, the oldest first."""
         now = self._crew.pool.now()
         copies: dict[int, int] = {}
@@ -322,12 +262,12 @@ class _Run:
                 found.append(one)
         return sorted(found, key=lambda one: one.began or 0.0)
 
-    def _cancel(self, number: int, assignment: _Assignment) -> None:
+    def _cancel(self, number: int, assignment: Assignment) -> None:
         if not assignment.is_cancelled:
             assignment.cancel()
             self._crew.send(assignment.worker, Cancel(number))
 
-    def _rest(self, assignment: _Assignment) -> Portion | None:
+    def _rest(self, assignment: Assignment) -> Portion | None:
         """Returns the part of a portion that nobody has answered yet."""
         positions = assignment.portion.positions
         return assignment.portion.only(p for p in positions if p in self._unanswered)
@@ -375,7 +315,7 @@ class _Run:
         self._lose(self._open.pop(worker, {}), Lost("was replaced", innocent=True))
 
     def _accept(
-        self, assignment: _Assignment, places: Sequence[int], outcomes: Sequence[Any]
+        self, assignment: Assignment, places: Sequence[int], outcomes: Sequence[Any]
     ) -> None:
         """Delivers outcomes that are the first ones for their requests, or correct earlier ones."""
         positions = assignment.portion.positions
@@ -396,7 +336,7 @@ class _Run:
             assignment.begin(assignment.given)
             self._deliver(kept, values)
 
-    def _finish(self, worker: Worker, event: Finished, assignment: _Assignment) -> None:
+    def _finish(self, worker: Worker, event: Finished, assignment: Assignment) -> None:
         self._close(worker, event.number)
         if event.cancelled:
             return
@@ -427,7 +367,7 @@ class _Run:
             one.begin(self._crew.pool.now())
             break
 
-    def _lose(self, own: dict[int, _Assignment], lost: Lost) -> None:
+    def _lose(self, own: dict[int, Assignment], lost: Lost) -> None:
         """Gives what an ended worker had to others; the portion that it answered gets a strike."""
         for place, (number, assignment) in enumerate(own.items()):
             if number in self._stale:
@@ -455,7 +395,7 @@ class _Run:
             return suspect and (self._any_answer or few) and self._given_up < MAX_GIVEN_UP
         return False
 
-    def _unshared_rest(self, assignment: _Assignment) -> Portion | None:
+    def _unshared_rest(self, assignment: Assignment) -> Portion | None:
         """Returns the part of a portion that has no outcome and that no other worker has."""
         elsewhere = {
             position
@@ -469,7 +409,7 @@ class _Run:
             p for p in positions if p in self._unanswered and p not in elsewhere
         )
 
-    def _strike(self, assignment: _Assignment, what: str, reason: str, losses: int = 0) -> None:
+    def _strike(self, assignment: Assignment, what: str, reason: str, losses: int = 0) -> None:
         """Divides a portion that has failed; a single request that failed too often is given up.
 
         `losses` is how many workers have ended so far, if one of them is the failure.
