@@ -117,7 +117,7 @@ def _definitions(file: str) -> dict[str, _Definition]:
     """Returns the functions and classes of a Python file, by qualified name."""
     try:
         tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     found: dict[str, _Definition] = {}
 
@@ -158,9 +158,13 @@ def _handles_import(handler: ast.ExceptHandler) -> bool:
 def _is_missing(module: str, folder: Path) -> bool:
     """Returns whether a module is neither installed nor a file beside the one that imports it."""
     top = module.partition(".")[0]
-    if top in sys.modules or (folder / top).exists() or (folder / f"{top}.py").exists():
+    if top in sys.modules:
         return False
     try:
+        if (folder / top).exists() or (folder / f"{top}.py").exists():
+            return False
         return importlib.util.find_spec(top) is None
+    except OSError:  # the name is too long for a file
+        return True
     except (ImportError, ValueError):
         return False

@@ -166,7 +166,7 @@ def test_a_file_of_prompts_may_be_named(things: Folder) -> None:
         ("promptsource:zzz*", "Available prompts: Shown, as a question?, free, plain"),
         ("nowhere:plain", "'nowhere' before the colon must be"),
         ("free", "has no answer choices"),
-        ("gone.yaml:plain", "gone.yaml cannot be read"),
+        ("gone.yaml:plain", "gone.yaml: this file cannot be read"),
         ("asked.yaml:plain", "is not a file of prompt templates"),
     ],
 )

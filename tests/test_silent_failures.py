@@ -435,6 +435,12 @@ def binary(path: Path) -> str:
     return str(file)
 
 
+def python(path: Path, text: str) -> str:
+    file = path / "own.py"
+    file.write_text(text)
+    return str(file)
+
+
 def config(text: str) -> Prepare:
     def prepare(path: Path) -> list[str]:
         file = path / "run.yaml"
@@ -492,6 +498,31 @@ BAD: dict[str, Prepare] = {
         "demo_sums",
         "--gen_kwargs",
         '{"a":' + "[" * 1200 + "]" * 1200 + "}",
+    ],
+    "model_args with a number of 5,000 digits": lambda path: [
+        *RUN,
+        "demo_choice",
+        "--model_args",
+        "size=" + "9" * 5000,
+    ],
+    "model_args in JSON with a number of 5,000 digits": lambda path: [
+        *RUN,
+        "demo_choice",
+        "--model_args",
+        '{"size": ' + "9" * 5000 + "}",
+    ],
+    "gen_kwargs with a number of 5,000 digits": lambda path: [
+        *RUN,
+        "demo_sums",
+        "--gen_kwargs",
+        "top_k=" + "9" * 5000,
+    ],
+    "a model file nested too deeply": lambda path: [
+        "run",
+        "--model",
+        f"{python(path, 'x = ' + '-' * 200_000 + '1')}:X",
+        "--tasks",
+        "demo_choice",
     ],
     "a binary to reproduce": lambda path: ["reproduce", binary(path)],
     "a binary to score": lambda path: ["score", binary(path)],

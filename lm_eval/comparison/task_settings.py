@@ -276,7 +276,7 @@ def recorded_results(source: Source) -> dict[str, Mapping[str, Any]]:
     for file in (folder, folder.parent) if record.results is not None else ():
         try:
             content = json.loads((file / str(record.results)).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(content, dict):
             return dict.fromkeys(record.tasks, content)

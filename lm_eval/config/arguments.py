@@ -21,14 +21,24 @@ def parse_value(text: str) -> Any:
         return lowered == "true"
     if lowered == "none":
         return None
-    if text.isdigit():
-        return int(text)
+    if text.isdecimal():
+        return _whole_number(text)
     for read in (ast.literal_eval, float):
         try:
             return read(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     return text
+
+
+def _whole_number(digits: str) -> int:
+    """Returns the number; raises `ConfigError` if Python refuses to read so many digits."""
+    try:
+        return int(digits)
+    except ValueError as error:
+        raise ConfigError(
+            f"a number of {len(digits)} digits is too large. Give a smaller one, or text in quotes."
+        ) from error
 
 
 def handle_arg_string(arg: str) -> Any:
@@ -94,7 +104,7 @@ def parse_arguments(text: str | dict[str, Any] | None) -> dict[str, Any]:
     if text.startswith("{"):
         try:
             parsed = json.loads(text)
-        except json.JSONDecodeError as error:
+        except ValueError as error:  # also a number with too many digits
             raise ConfigError(
                 f"{_shown(text)} begins with a brace, but is not a JSON object ({error})."
             ) from error

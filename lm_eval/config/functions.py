@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from lm_eval.config.python_files import load_python_file
+from lm_eval.config.regular_file import is_regular
 from lm_eval.config.source_imports import without_current_folder
 from lm_eval.errors import ConfigError, at, raise_interrupt, suggestion
 from lm_eval.extras import remedy
@@ -69,7 +70,7 @@ class FunctionRef:
             "/".join(s if s in (".", "..") else s.replace(".", "/") for s in steps)
         )
         written = self._normalized("/".join(steps))
-        return written if written.is_file() and not dotted.is_file() else dotted
+        return written if is_regular(written) and not is_regular(dotted) else dotted
 
     def _normalized(self, module: str) -> Path:
         # Not `Path.resolve`: a link in the folder belongs to it, wherever it leads.
@@ -123,7 +124,7 @@ class FunctionRef:
 
         Raises `ConfigError` if it cannot be imported.
         """
-        path, is_file = self.path, self.path.is_file()
+        path, is_file = self.path, is_regular(self.path)
         if not is_file and self.is_path:
             raise ConfigError(f"{self.where}: there is no file {path}.")
         try:
@@ -158,7 +159,7 @@ class FunctionRef:
     def _remedy(self, error: ImportError) -> str | None:
         """Returns what to do about a module that a Python file cannot import; None if unknown."""
         missing = (error.name or "").partition(".")[0]
-        if missing and (self.path.parent / f"{missing}.py").is_file():
+        if missing and is_regular(self.path.parent / f"{missing}.py"):
             return f"write `from .{missing} import …` for the file {missing}.py beside it"
         return remedy(error)
 

@@ -76,6 +76,22 @@ def is_regular(path: str | Path) -> bool:
         return False
 
 
+def is_folder(path: str | Path) -> bool:
+    """Returns whether `path` is a folder or a link to one; false for any invalid name."""
+    try:
+        return stat.S_ISDIR(Path(path).stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def user_path(text: str) -> Path:
+    """Returns the path with `~` replaced by the home folder; unchanged for an unknown user."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
 def _kind(mode: int) -> str:
     for is_kind, name in (
         (stat.S_ISDIR, "a folder"),

@@ -210,13 +210,28 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
     `modified` and `size` of the file only make the cache notice that it changed. Raises
     `ConfigError` if the file cannot be read, is not valid YAML, or is not a mapping.
     """
+    node, values = read_yaml(path, TaskFileLoader)
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path}: expected `key: value` lines at the top level, "
+            f"found {'nothing' if values is None else type(values).__name__}."
+        )
+    return values, _sources(node, path)
+
+
+def read_yaml(path: Path, kind: type[TaskFileLoader]) -> tuple[Any, Any]:
+    """Returns the root node of a YAML file and the value that a loader of this `kind` makes of it.
+
+    Both are None if the file is empty. Raises `ConfigError` if it is no regular file, is too large,
+    nested too deeply, repeated too often by aliases, not UTF-8, or not valid YAML.
+    """
     text = decoded_text(path, read_regular(path))
     check_limits(path, text, _Base)
     try:
-        loader = _Loader(text, path)
+        loader = kind(text, path)
         try:
             node = loader.get_single_node()
-            values = loader.construct_document(node) if node is not None else None
+            return node, loader.construct_document(node) if node is not None else None
         finally:
             loader.dispose()
     except yaml.reader.ReaderError as error:
@@ -235,15 +250,9 @@ def _parse(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[s
             f"{path}: a value in this file cannot be read: {error}. Correct it, or put it in "
             "quotes if it is text."
         ) from error
-    if not isinstance(values, dict):
-        raise ConfigError(
-            f"{path}: expected `key: value` lines at the top level, "
-            f"found {'nothing' if values is None else type(values).__name__}."
-        )
-    return values, _sources(node, path)
 
 
-class _Loader(_Base):  # type: ignore[misc]
+class TaskFileLoader(_Base):  # type: ignore[misc]
     """A YAML loader that turns `!function` values of the file `path` into `FunctionRef`s."""
 
     def __init__(self, text: bytes, path: Path) -> None:
@@ -268,9 +277,9 @@ def _number(loader: Any, node: Any) -> int | float:
     return number
 
 
-_Loader.add_constructor("!function", _function)
+TaskFileLoader.add_constructor("!function", _function)
 for _kind in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)
+    TaskFileLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)
 
 
 def _sources(node: Any, path: Path) -> dict[str, Source]:

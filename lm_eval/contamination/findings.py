@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
@@ -66,6 +67,11 @@ def read_findings(path: str | Path) -> Findings:
     version, or is damaged.
     """
     try:
+        mode = Path(path).stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise DataError(
+                f"the findings {path} cannot be read: a pipe, a socket or a device. Name a file."
+            )
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
         raise DataError(

@@ -162,7 +162,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
     """Returns the JSON object in a complete line; None if it is something else."""
     try:
         values = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None
 

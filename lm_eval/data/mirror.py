@@ -333,7 +333,7 @@ def read_source(config: Path) -> dict[str, Any] | None:
         source = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{file}: cannot be read as JSON ({error}). Fetch the dataset again."
         ) from error

@@ -368,6 +368,11 @@ def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
         if read_only:
             return _check_and_prepare(path, _open_read_only(path), read_only)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise StoreError(  # opening a pipe would block
+                f"{path}: not a regular file, so answers cannot be stored in it. Remove it, or "
+                "give another --use_cache or --output_path."
+            )
         if (size := full_size(path)) is not None:
             os.truncate(path, size)  # SQLite reads a file without its end only if it is padded
         connection = sqlite3.connect(

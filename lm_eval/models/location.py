@@ -89,7 +89,8 @@ class ModelLocation:
             )
         try:
             tree = ast.parse(path.read_bytes(), str(path))
-        except (SyntaxError, ValueError) as error:  # ValueError: the file contains a null byte
+        # ValueError: the file contains a null byte; the others: it is nested too deeply
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
             raise ModelError(
                 f"--model {self}: the file is not valid Python: {type(error).__name__}: {error}."
             ) from error

@@ -21,10 +21,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import pass_context
 from jinja2.runtime import Context
 
+from lm_eval.config.regular_file import is_folder, is_regular, user_path
+from lm_eval.config.yaml_file import TaskFileLoader, read_yaml
 from lm_eval.errors import ConfigError, DataError, UnknownNameError, suggestion
 from lm_eval.prompts.template import apply_template, env, renders_none
 
@@ -315,8 +316,8 @@ def _prompts_of(source: str, values: Mapping[str, Any], folder: Path | None) -> 
         return [Prompt(n, f"{text}{SEPARATOR}{answer}") for n, text in BUILT_IN[source].items()]
     if source == "promptsource":
         return read_templates(_file_for(template_folder(), values))
-    path = (folder or Path()) / Path(source).expanduser()
-    if path.is_dir():
+    path = (folder or Path()) / user_path(source)
+    if is_folder(path):
         return read_templates(_file_for(_templates_in(path), values))
     if path.suffix in (".yaml", ".yml"):
         return read_templates(path)
@@ -370,9 +371,10 @@ def _file_for(root: Path, values: Mapping[str, Any]) -> Path:
     for name in dict.fromkeys((str(data), str(data).rpartition("/")[2])):
         for part in dict.fromkeys((subset, None)):
             file = root / name / (part or "") / "templates.yaml"
-            if file.is_file():
+            if is_regular(file):
                 return file
-    near = ", ".join(sorted(p.name for p in (root / str(data).rpartition("/")[2]).glob("*/")))
+    beside = root / str(data).rpartition("/")[2]
+    near = ", ".join(sorted(p.name for p in beside.glob("*/")) if is_folder(beside) else ())
     raise ConfigError(
         f"use_prompt: {root} has no templates for {data}{f' ({subset})' if subset else ''}."
         + (f" There are templates for these subsets: {near}." if near else "")
@@ -383,12 +385,14 @@ def _file_for(root: Path, values: Mapping[str, Any]) -> Path:
 # -- template files ---------------------------------------------------------------------------
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _TemplateLoader(TaskFileLoader):
     """A YAML loader that reads the mappings tagged `!Template` as plain dictionaries."""
 
 
 for _tag in ("!Template", "!TemplateMetadata"):
-    _Loader.add_constructor(_tag, lambda loader, node: loader.construct_mapping(node, deep=True))
+    _TemplateLoader.add_constructor(
+        _tag, lambda loader, node: loader.construct_mapping(node, deep=True)
+    )
 
 
 @cache
@@ -399,17 +403,9 @@ def read_templates(path: Path) -> list[Prompt]:
     and `doc_to_target` by name. Raises `ConfigError` if it cannot be read or has another structure.
     """
     try:
-        content = yaml.load(path.read_bytes(), _Loader)
-    except OSError as error:
-        raise ConfigError(
-            f"use_prompt: the template file {path} cannot be read ({error.strerror}). Check the "
-            "path and its permissions."
-        ) from error
-    except (yaml.YAMLError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(
-            f"use_prompt: {path} is not a file of prompt templates: {reason}."
-        ) from error
+        _, content = read_yaml(path, _TemplateLoader)
+    except ConfigError as error:
+        raise ConfigError(f"use_prompt: the template file {error}") from error
     try:
         prompts = sorted(_prompts_in(content), key=lambda prompt: prompt.name)
     except (KeyError, TypeError, AttributeError) as error:

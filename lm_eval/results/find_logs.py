@@ -66,7 +66,7 @@ def find_logs(path: Path, is_task: IsTask | None = None) -> dict[str, Path]:
     logs: dict[str, tuple[str, Path]] = {}
     for file in with_logs[0].glob("samples_*"):
         found = _NAME.fullmatch(file.name)
-        if found is not None and found["end"] in _ENDINGS:
+        if found is not None and found["end"] in _ENDINGS and file.is_file():
             name = _task_name(file, found["task"])
             logs[name] = max(logs.get(name, ("", file)), (found["stamp"], file))
     return {name: file for name, (_, file) in sorted(logs.items())}
@@ -92,6 +92,8 @@ def _results_of(log: Path, task: str) -> dict[str, Any]:
 def _contents(files: Iterator[Path]) -> Iterator[dict[str, Any]]:
     """Yields the content of each of the `files` that is a results file."""
     for file in files:
+        if not file.is_file():  # reading a pipe would block
+            continue
         try:
             content = _read_json(file, file.stat().st_mtime_ns)
         except (OSError, ValueError, RecursionError):
@@ -157,6 +159,8 @@ def _find_old_logs(folders: list[Path], path: Path, is_task: IsTask | None) -> d
 def _is_old(path: Path) -> bool:
     """Returns whether a file is a log of 0.4.0 to 0.4.2, judging by the first bytes."""
     try:
+        if not path.is_file():  # opening a pipe would block
+            return False
         with path.open("rb") as file:
             return _OLD_BEGINNING.match(file.read(200)) is not None
     except OSError:

@@ -36,7 +36,8 @@ def latest_results(path: Path) -> Path:
     if path.suffix == ".run":  # the results of a run folder `x.run` are beside it: `x_<time>.json`
         found_files += path.parent.glob(f"{path.stem}_*.json")
     stamped = {file: _STAMPED.fullmatch(file.name) for file in found_files}
-    files = {file: found["time"] for file, found in stamped.items() if found is not None}
+    # Reading a pipe would block, and a device may never end.
+    files = {file: found["time"] for file, found in stamped.items() if found and file.is_file()}
     if not files:
         raise OutputError(
             f"{path}: this folder contains no results file (results_<time>.json). Pass a results "

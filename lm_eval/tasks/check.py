@@ -22,7 +22,7 @@ from lm_eval.config.functions import FunctionRef, function_refs
 from lm_eval.config.generation import find_misspelled
 from lm_eval.config.group import AggMetricConfig, GroupConfig
 from lm_eval.config.python_files import modules_mentioning
-from lm_eval.config.regular_file import read_regular
+from lm_eval.config.regular_file import is_regular, read_regular, user_path
 from lm_eval.config.task import FewshotConfig, TaskConfig
 from lm_eval.config.types import conforms, describe, field_types
 from lm_eval.config.yaml_file import YamlFile
@@ -124,7 +124,7 @@ class _Checker:
             except ConfigError as error:
                 self.problems.append(str(error))
                 continue
-            if ref.path.is_file():
+            if is_regular(ref.path):
                 defined = _defined_names(ref.path)
                 if defined is not None and ref.name not in defined:
                     close = suggestion(ref.name, defined)
@@ -256,7 +256,7 @@ class _Checker:
             path = given.get(name)
             if not isinstance(path, str):
                 self._report(where, f"the filter {step['function']} needs `{name}`, a file.")
-            elif not (folder / Path(path).expanduser()).is_file():
+            elif not is_regular(folder / user_path(path)):
                 self._report(
                     where,
                     f"the filter {step['function']} reads {folder / path}, but there is no such "

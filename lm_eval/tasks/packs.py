@@ -90,7 +90,7 @@ class Pack:
     def _read(self, name: str) -> dict[str, Any]:
         try:
             content = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(name) from error
         if not isinstance(content, dict):
             raise self._damaged(name)

@@ -226,7 +226,7 @@ def _results(folder: Path) -> list[Path]:
     return [
         file
         for file in sorted(folder.glob("*.json"))
-        if _RESULTS.fullmatch(file.name) and not file.name.startswith("samples_")
+        if _RESULTS.fullmatch(file.name) and not file.name.startswith("samples_") and file.is_file()
     ]
 
 
