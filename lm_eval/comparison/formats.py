@@ -79,8 +79,9 @@ def _is_share(row: Row) -> bool:
 def _left_out(rows: Sequence[Row]) -> list[str]:
     """Returns one sentence per task of which one run has more documents than the other."""
     return [
-        f"{row.name}: {row.difference.documents} documents are in both runs; {row.first_only} only "
-        f"in A and {row.second_only} only in B are left out.\n"
+        f"{row.name}: {row.difference.documents} "
+        f"{'document is' if row.difference.documents == 1 else 'documents are'} in both runs; "
+        f"{row.first_only} only in A and {row.second_only} only in B are left out.\n"
         for row in {row.name: row for row in rows if not row.group}.values()
         if row.first_only or row.second_only
     ]
@@ -209,7 +210,7 @@ def _latex(text: str) -> str:
     """Returns text with the characters that have a meaning in LaTeX escaped."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {character: f"\\{character}" for character in "&%$#_{}"}
-    special |= {"±": r"$\pm$", "−": "--", "<": "$<$"}
+    special |= {"±": r"$\pm$", "−": "--", "<": "$<$", ">": "$>$", "|": "$|$"}
     return "".join(special.get(character, character) for character in text)
 
 

@@ -22,19 +22,19 @@ def verdict(row: Row, confidence: float) -> str:
     if math.isnan(difference.stderr):
         return (
             f"{what}: the scores differ by {abs(difference.value):.4g}; the standard error of "
-            f"{difference.documents} document{'s'[: difference.documents > 1]} is not known."
+            f"{_count(difference.documents)} is not known."
         )
     unit, scale = _unit(row)
-    details = f"{confidence:.0%}, {difference.documents:,} documents, p {_p(difference.p_value)}"
+    details = (
+        f"{100 * confidence:.4g}%, {difference.documents:,} documents, p {_p(difference.p_value)}"
+    )
     seen = f"differences under {row.detectable * scale:.2g}{unit} could not have been seen reliably"
     size = f"{_size(difference, scale)}{unit} ({details})"
     if row.better is None:
         higher = row.first if difference.value > 0 else row.second
-        return f"{what}: undecided. {higher} scores higher by {size}; {seen}."
+        undecided = "" if row.significant else "undecided. "
+        return f"{what}: {undecided}{higher} scores higher by {size}; {seen}."
     other = row.second if row.better == row.first else row.first
-    if row.higher_is_better is None:
-        higher = row.first if difference.value > 0 else row.second
-        return f"{what}: {higher} scores higher by {size}; {seen}."
     return f"{what}: {row.better} is better than {other} by {size}; {seen}."
 
 
@@ -53,6 +53,10 @@ def _size(difference: Difference, scale: float) -> str:
         return f"{size} ± {(high - low) / 2:.2g}"
     low, high = (low, high) if difference.value > 0 else (-high, -low)
     return f"{size} [{low:.2g} to {high:.2g}]"
+
+
+def _count(documents: int) -> str:
+    return "1 document" if documents == 1 else f"{documents:,} documents"
 
 
 def _p(value: float) -> str:
@@ -102,6 +106,12 @@ def gate(rows: Sequence[Row], margin: float) -> tuple[Gate, list[str]]:
             continue
         failed = best > margin
         results.append(Gate.FAILED if failed else Gate.UNDECIDED)
+        if math.isnan(worst):
+            sentences.append(
+                f"{row.name}, {row.metric}: the gate is undecided: the standard error of "
+                f"{_count(row.difference.documents)} is not known."
+            )
+            continue
         how = "fails" if failed else "is undecided"
         sentences.append(
             f"{row.name}, {row.metric}: the gate {how}: {row.second} is worse than {row.first} by "
