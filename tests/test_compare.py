@@ -281,6 +281,26 @@ def test_no_model_is_better_if_the_direction_of_the_metric_is_not_known(found: C
     assert "(99.9%, " in sentence
 
 
+def test_equal_scores_on_different_documents_are_not_called_higher(tasks: Folder) -> None:
+    one, two = (run(tasks, f"half{i}", range(i, i + 5), "numbers,words") for i in (0, 3))
+    found = lm_eval.compare(one, two)
+    row = found.row("numbers", "acc")
+    assert (row.difference.first, row.difference.second) == (0.5, 0.5)
+    assert row.difference.first_wins == row.difference.second_wins == 3
+    sentence = verdict(row, 0.95)
+    low, high = (100 * end for end in row.difference.interval)
+    assert "undecided" in sentence
+    assert f"between {low:.2g} points and {high:.2g} points" in sentence
+    assert "higher" not in sentence
+
+
+def test_bleu_below_one_is_not_a_share(found: Comparison) -> None:
+    row = found.row("words", "bleu")
+    low = replace(row, difference=replace(row.difference, first=0.5, second=0.3, value=0.2))
+    assert "points" not in verdict(low, 0.95)
+    assert "points" in verdict(replace(low, metric="f1"), 0.95)
+
+
 def test_a_run_in_a_folder_with_a_hash_sign_is_found(
     runs: tuple[Path, Path], tmp_path: Path
 ) -> None:

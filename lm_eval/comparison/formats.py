@@ -58,7 +58,7 @@ def difference_plot(comparison: Comparison) -> str:
                 *row.difference.interval,
             )
             for row in comparison.rows
-            if (row.first, row.second) == (first, second) and _is_share(row)
+            if (row.first, row.second) == (first, second) and row.is_share
         ]
         ends = [abs(end) for line in lines for end in (line.value, line.low, line.high)]
         reach = max([end for end in ends if math.isfinite(end)], default=0.0)
@@ -69,11 +69,6 @@ def difference_plot(comparison: Comparison) -> str:
             )
             parts.append(f"{title}\n\n{interval_plot(lines, -reach, reach, zero=True)}")
     return "\n".join(parts) or "There are no scores between 0 and 1 to plot.\n"
-
-
-def _is_share(row: Row) -> bool:
-    scores = row.difference.first, row.difference.second
-    return row.higher_is_better is not False and all(0 <= score <= 1 for score in scores)
 
 
 def _left_out(rows: Sequence[Row]) -> list[str]:

@@ -10,6 +10,9 @@ from lm_eval.comparison.differences import Difference
 from lm_eval.comparison.scored_runs import ScoredRun
 from lm_eval.stats.power import documents_needed
 
+#: Metrics whose scores are between 0 and 100.
+_UP_TO_100 = ("bleu", "chrf", "ter")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -49,6 +52,16 @@ class Row:
     first_only: int = 0
     second_only: int = 0
     alpha: float = 0.05
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the scores are shares of 1, so that their difference is one of points."""
+        scores = self.difference.first, self.difference.second
+        return (
+            self.metric not in _UP_TO_100
+            and self.higher_is_better is not False
+            and all(0 <= score <= 1 for score in scores)
+        )
 
     @property
     def significant(self) -> bool:

@@ -9,6 +9,9 @@ from enum import IntEnum
 from lm_eval.comparison.differences import BOOTSTRAP, IDENTICAL, Difference
 from lm_eval.comparison.rows import Comparison, Row
 
+_EQUAL = 1e-12
+"""Smaller differences of scores are rounding errors."""
+
 
 def verdict(row: Row, confidence: float) -> str:
     """Returns one sentence about a row that a reader can quote."""
@@ -24,25 +27,24 @@ def verdict(row: Row, confidence: float) -> str:
             f"{what}: the scores differ by {abs(difference.value):.4g}; the standard error of "
             f"{_count(difference.documents)} is not known."
         )
-    unit, scale = _unit(row)
+    unit, scale = (" points", 100.0) if row.is_share else ("", 1.0)
     details = (
         f"{100 * confidence:.4g}%, {difference.documents:,} documents, p {_p(difference.p_value)}"
     )
     seen = f"differences under {row.detectable * scale:.2g}{unit} could not have been seen reliably"
     size = f"{_size(difference, scale)}{unit} ({details})"
+    if abs(difference.value) < _EQUAL:
+        low, high = (f"{end * scale:.2g}{unit}" for end in difference.interval)
+        return (
+            f"{what}: undecided. {row.first} and {row.second} have equal scores, though not on "
+            f"every document; the difference is between {low} and {high} ({details})."
+        )
     if row.better is None:
         higher = row.first if difference.value > 0 else row.second
         undecided = "" if row.significant else "undecided. "
         return f"{what}: {undecided}{higher} scores higher by {size}; {seen}."
     other = row.second if row.better == row.first else row.first
     return f"{what}: {row.better} is better than {other} by {size}; {seen}."
-
-
-def _unit(row: Row) -> tuple[str, float]:
-    """Returns the unit of differences and what they are multiplied by: points for shares."""
-    scores = row.difference.first, row.difference.second
-    share = all(0 <= score <= 1 for score in scores) and row.higher_is_better is not False
-    return (" points", 100.0) if share else ("", 1.0)
 
 
 def _size(difference: Difference, scale: float) -> str:
