@@ -11,18 +11,13 @@ from typing import Any, cast
 from lm_eval._version import __version__
 from lm_eval.errors import OutputError
 from lm_eval.results.checksums import CHECKSUM, is_changed
+from lm_eval.results.damaged_fields import damaged_field
 from lm_eval.results.files import sample_files
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.results.schema import FORMAT, EvalResults
 from lm_eval.results.serialize import loads
 
 logger = logging.getLogger(__name__)
-
-#: Fields that are JSON objects, if a file has them.
-_OBJECTS = (
-    *("group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples", "config"),
-    *("datasets", "intervals", "task_hashes"),
-)
 
 #: The name of a results file ends in the time at which it was written.
 _STAMPED = re.compile(r".+_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.json")
@@ -95,12 +90,10 @@ def read_results(path: str | Path) -> EvalResults:
             f"{path}: is not a results file: it has no rows under `results`. Pass a file that "
             "lm_eval wrote (results_<time>.json)."
         )
-    for name in _OBJECTS:
-        if not isinstance(content.get(name), (dict, type(None))):
-            raise OutputError(
-                f"{path}: is damaged: its `{name}` is not an object. Pass the file as lm_eval "
-                "wrote it."
-            )
+    if (name := damaged_field(content)) is not None:
+        raise OutputError(
+            f"{path}: is damaged: its `{name}` is not an object. Pass the file as lm_eval wrote it."
+        )
     if is_changed(content):
         logger.warning(
             "%s: was changed after it was written: its checksum is wrong. Its numbers and settings "
