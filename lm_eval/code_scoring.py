@@ -160,7 +160,8 @@ def _results(results: Mapping[Job, str], jobs: Sequence[Job], answers: Sequence[
     program that the metrics submitted.
     """
     by_program = {job.program: results[job] for job in jobs}
-    texts = [one for answer in answers for one in ([answer] if isinstance(answer, str) else answer)]
+    lists = [answer if isinstance(answer, (list, tuple)) else [answer] for answer in answers]
+    texts = [text for answer in lists for text in answer]
     if texts and all(isinstance(text, str) and text in by_program for text in texts):
         return [by_program[text] for text in texts]
     return list({job: results[job] for job in jobs}.values())

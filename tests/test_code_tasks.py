@@ -603,6 +603,27 @@ def test_samples_say_what_became_of_each_program(
         assert all("program_results" not in sample["metrics"] for sample in samples)
 
 
+def test_an_answer_without_a_program_is_scored_by_the_task(tiny: Folder, fake: FakeSandbox) -> None:
+    """A filter may return None where it finds no program, which the task counts as wrong."""
+    functions = (
+        "\ndef build_predictions(resps, docs):\n"
+        "    return [None if 'retur a' in resp[0] else [doc['prompt'] + r for r in resp]\n"
+        "            for resp, doc in zip(resps, docs)]\n"
+        "def process(doc, results):\n"
+        "    found = results[0] and pass_at_k([doc['test']], [results[0]], [1])\n"
+        "    return {'solved': found['pass@1'] if found else 0.0}\n"
+    )
+    tiny.write("tiny/utils.py", UTILS + functions)
+    task, _, rest = TASK.partition("metric_list:")
+    metadata = rest[rest.index("metadata:") :]
+    metric = "process_results: !function utils.process\nmetric_list: [{metric: solved}]\n"
+    tiny.write("tiny/tiny.yaml", f"{task}{metric}{metadata}")
+    results = evaluated(tiny, writer(MIXED), log_samples=True)
+    samples = results["samples"]["tiny"]
+    assert [sample["solved"] for sample in samples] == pytest.approx([2 / 3, 1 / 3, 0])
+    assert [len(sample["program_results"]) for sample in samples] == [3, 3, 0]
+
+
 def test_samples_of_other_tasks_say_nothing_about_programs() -> None:
     results: Any = lm_eval.simple_evaluate("dummy", tasks=["demo_sums"], limit=1)
     assert "program_results" not in results["samples"]["demo_sums"][0]

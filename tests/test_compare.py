@@ -8,6 +8,7 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.cli import main
 from lm_eval.comparison.formats import FORMATS
 from lm_eval.comparison.rows import Comparison
+from lm_eval.comparison.sources import find_source
 from lm_eval.comparison.verdicts import verdict
 from lm_eval.models.demo.model import WEIGHTS
+from lm_eval.stored_requests import Changes
 from tests.comparison_runs import published_logs, run, write_tasks
 from tests.conftest import Folder
 
@@ -236,6 +239,76 @@ def test_the_documents_for_a_wanted_difference_are_printed(
     assert main(["compare", *map(str, runs), "--tasks", "numbers", "--detect", "0.05"]) == 0
     needed = math.ceil((1.959964 + 0.841621) ** 2 * (4.1 / 9) / 0.05**2)
     assert f"numbers, acc: {needed} documents find a difference of 0.05" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "nan", "inf", "1e-200"])
+def test_a_difference_that_no_documents_can_find_is_an_error(
+    runs: tuple[Path, Path], given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *map(str, runs), f"--detect={given}"]) == 2
+    assert "--detect must be a difference of 1e-09 or more" in capsys.readouterr().err
+
+
+def test_an_output_file_that_cannot_be_written_is_an_error_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (tmp_path, tmp_path / "missing" / "file.txt"):
+        assert main(["compare", "not read", "either", "-o", str(file)]) == 2
+        assert f"--output_path must name a file, but {file} is" in capsys.readouterr().err
+
+
+def test_a_gate_for_a_single_document_is_undecided(
+    tasks: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (run(tasks, f"single{i}", range(i), "numbers", "--limit", "1") for i in (0, 1))
+    capsys.readouterr()
+    assert main(["compare", str(one), str(two), "--gate", "margin=0.01"]) == 3
+    message = capsys.readouterr().err
+    assert "undecided: the standard error of 1 document is not known" in message
+    assert "nan" not in message
+
+
+def test_no_model_is_better_if_the_direction_of_the_metric_is_not_known(found: Comparison) -> None:
+    row = found.row("stories")
+    difference = replace(row.difference, value=2.0, interval=(1.0, 3.0), p_value=0.001)
+    row = replace(row, difference=difference)
+    assert row.better == "second"
+    row = replace(row, higher_is_better=None)
+    assert row.better is None
+    sentence = verdict(row, 0.999)
+    assert "undecided" not in sentence
+    assert "first scores higher by" in sentence
+    assert "(99.9%, " in sentence
+
+
+def test_equal_scores_on_different_documents_are_not_called_higher(tasks: Folder) -> None:
+    one, two = (run(tasks, f"half{i}", range(i, i + 5), "numbers,words") for i in (0, 3))
+    found = lm_eval.compare(one, two)
+    row = found.row("numbers", "acc")
+    assert (row.difference.first, row.difference.second) == (0.5, 0.5)
+    assert row.difference.first_wins == row.difference.second_wins == 3
+    sentence = verdict(row, 0.95)
+    low, high = (100 * end for end in row.difference.interval)
+    assert "undecided" in sentence
+    assert f"between {low:.2g} points and {high:.2g} points" in sentence
+    assert "higher" not in sentence
+
+
+def test_bleu_below_one_is_not_a_share(found: Comparison) -> None:
+    row = found.row("words", "bleu")
+    low = replace(row, difference=replace(row.difference, first=0.5, second=0.3, value=0.2))
+    assert "points" not in verdict(low, 0.95)
+    assert "points" in verdict(replace(low, metric="f1"), 0.95)
+
+
+def test_a_run_in_a_folder_with_a_hash_sign_is_found(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "a#b"
+    shutil.copytree(runs[0], folder)
+    found = find_source(folder, Changes()).run
+    assert found is not None
+    assert find_source(f"{folder}#{found.record.id}", Changes()).run == found
 
 
 def test_a_verdict_is_a_sentence_to_quote(found: Comparison) -> None:

@@ -380,3 +380,14 @@ def test_logs_without_fields_that_scoring_does_not_need_are_compared(
     without(logs[1], field, range(DOCUMENTS))
     (row,) = lm_eval.compare(*logs, include_path=[str(tasks.path)]).rows
     assert row.difference.first == row.difference.second == 0.2
+
+
+@pytest.mark.parametrize("field", ["versions", "n-shot", "config", "datasets"])
+def test_damaged_results_beside_logs_are_not_used(
+    folder: Folder, tmp_path: Path, field: str
+) -> None:
+    write_tasks(folder)
+    one = published_logs(tmp_path / "one", (0, 1), "0.4.13")
+    two = published_logs(tmp_path / "two", (0, 2), "0.4.13", **{field: 5})
+    row = lm_eval.compare(one, two, include_path=[str(folder.path)]).row("numbers", "acc")
+    assert (row.difference.first_wins, row.difference.second_wins) == (1, 1)

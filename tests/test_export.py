@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,43 @@ def test_what_cannot_be_loaded_is_an_error(stored: Path, tmp_path: Path) -> None
     file.write_text(next(stored.rglob("results_*.json")).read_text())
     with pytest.raises(OutputError, match=r"no sample log .* --log_samples"):
         load(file).samples("numbers")
+
+
+def changed_results(stored: Path, tmp_path: Path, **fields: Any) -> Path:
+    """Returns a copy of a results file with other fields."""
+    content = json.loads(next(stored.rglob("results_*.json")).read_text())
+    content.pop("checksum", None)
+    file = tmp_path / "results_2025-01-01T00-00-00.000000.json"
+    file.write_text(json.dumps({**content, **fields}))
+    return file
+
+
+@pytest.mark.parametrize(
+    "field", ["configs", "group_subtasks", "higher_is_better", "intervals", "task_hashes"]
+)
+def test_a_field_of_another_type_is_named(stored: Path, tmp_path: Path, field: str) -> None:
+    for value in (5, "text", [1], True):
+        with pytest.raises(OutputError, match=f"damaged: its `{field}`"):
+            load(changed_results(stored, tmp_path, **{field: value}))
+    assert load(changed_results(stored, tmp_path, **{field: None})).scores()
+
+
+def test_unusable_values_of_a_task_count_as_missing(stored: Path, tmp_path: Path) -> None:
+    rows = {"words": {"alias": "words", "bleu,none": 10**400, "exact_match,none": 0.5}}
+    file = changed_results(
+        stored,
+        tmp_path,
+        results=rows,
+        intervals={"words": {"exact_match,none": [0.1]}, "few": 5},
+        configs={"words": "text"},
+        datasets={"words": [1]},
+        date=1e300,
+    )
+    found = load(file)
+    (score,) = found.scores()
+    assert (score.metric, score.value, score.low, score.high) == ("exact_match", 0.5, None, None)
+    assert time.gmtime(found.date or 0).tm_year in (2024, 2025)  # the time in the file name
+    export(file, "every-eval-ever", tmp_path / "out")
 
 
 # -- csv and lm-eval --------------------------------------------------------------------------
@@ -276,6 +314,32 @@ def test_tasks_with_data_on_the_hub_are_exported_for_model_pages(
     )
     (file,) = export(hub_results, "hf-eval-results", tmp_path / "f1", "--metrics", "f1")
     assert yaml.safe_load(file.read_text())[0]["value"] == 0.7
+
+
+def test_an_export_stays_in_its_folder(stored: Path, tmp_path: Path) -> None:
+    file = changed_results(stored, tmp_path, model_name_sanitized="../../outside")
+    out = tmp_path / "one" / "two"
+    export(file, "lm-eval", out)
+    assert all(one.is_relative_to(out) for one in tmp_path.rglob("*.json") if one != file)
+
+
+@pytest.mark.parametrize("name", ["every-eval-ever", "lm-eval"])
+@pytest.mark.parametrize("field", ["doc_id", "target", "resps", "filtered_resps"])
+def test_a_sample_without_a_field_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, name: str
+) -> None:
+    logs = published_logs(tmp_path / "logs", (0, 1), "0.4.13")
+    (log,) = logs.rglob("samples_*.jsonl")
+    lines = log.read_text().splitlines()
+    sample = json.loads(lines[2])
+    del sample[field]
+    lines[2] = json.dumps(sample)
+    log.write_text("\n".join(lines))
+    assert main(["export", str(logs), "--to", name, "-o", str(tmp_path / "out")]) == 2
+    message = capsys.readouterr().err
+    assert f"sample 3 in the log of task 'numbers' has no usable `{field}`" in message
+    log.unlink()
+    assert export(logs, name, tmp_path / "out")
 
 
 def test_exports_without_content_or_folder_are_errors(

@@ -238,6 +238,21 @@ def test_every_prompt_is_asked_in_every_format(questions: Folder, tmp_path: Path
     assert (tmp_path / "cloze_polite" / "dummy" / "run.json").is_file()
 
 
+def test_settings_have_different_folders_below_that_of_the_study() -> None:
+    names = [s.name for s in Grid(prompts={"..": {}, "a b": {}, "c/d": {}}).settings(False)]
+    assert names == ["__", "a_b", "c_d"]
+    for prompts in ({"a b": {}, "a_b": {}}, {"default": {}, "cloze": {}}):
+        with pytest.raises(ConfigError, match=r"would both be called '(a_b|cloze)'. Rename"):
+            Grid(("default", "cloze"), prompts).settings(False)
+
+
+def test_a_range_of_too_many_seeds_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["study", "--model", "demo", "--tasks", "demo_choice", "--seeds", "1..100000000000"])
+    assert stop.value.code == 2
+    assert "are more than 10,000 numbers" in capsys.readouterr().err
+
+
 def test_studies_without_a_model_and_seeds_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(SystemExit):
         main(["study", "--model", "demo", "--tasks", "demo_choice", "--seeds", "5..1"])

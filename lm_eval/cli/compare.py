@@ -125,6 +125,8 @@ def execute(arguments: argparse.Namespace) -> int:
     return int(result)
 
 
+_SMALLEST = 1e-9
+"""The smallest difference for `--detect`."""
 _GATE_WORDS = {0: "passes", 1: "fails", 3: "is undecided: more documents are needed"}
 
 
@@ -132,13 +134,20 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raises `ConfigError` for options that cannot work, before anything is loaded."""
     from lm_eval.errors import ConfigError
 
-    if arguments.detect is not None and not arguments.detect > 0:
-        raise ConfigError(f"--detect must be above 0, not {arguments.detect:g}.")
+    if arguments.detect is not None and not _SMALLEST <= arguments.detect < float("inf"):
+        raise ConfigError(
+            f"--detect must be a difference of {_SMALLEST:g} or more, not {arguments.detect:g}."
+        )
     if arguments.flips is not None and arguments.flips < 1:
         raise ConfigError(f"--flips must be 1 or more, not {arguments.flips}.")
     given = arguments.flips is not None or arguments.detect is not None or arguments.plot
     if arguments.format != "text" and given:
         raise ConfigError("--flips, --detect and --plot need --format text.")
+    if arguments.output_path is not None:
+        file = Path(arguments.output_path)
+        if file.is_dir() or not file.absolute().parent.is_dir():
+            what = "is a folder" if file.is_dir() else "is not in a folder that exists"
+            raise ConfigError(f"--output_path must name a file, but {file} {what}.")
 
 
 def _margin(text: str) -> float:

@@ -140,6 +140,10 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
+_MOST = 10_000
+"""The most numbers in a range: each is a run."""
+
+
 def _numbers(text: str) -> list[int]:
     """Returns the numbers in `1,2,5` or `1..5`; raises `ArgumentTypeError` for another text."""
     numbers: list[int] = []
@@ -149,5 +153,7 @@ def _numbers(text: str) -> list[int]:
             raise argparse.ArgumentTypeError(
                 f"expected numbers such as 0,1,5 or 1..5, not {text!r}"
             )
+        if int(span[2] or span[1]) - int(span[1]) >= _MOST:
+            raise argparse.ArgumentTypeError(f"{part.strip()} are more than {_MOST:,} numbers")
         numbers += range(int(span[1]), int(span[2] or span[1]) + 1)
     return numbers

@@ -58,7 +58,7 @@ def difference_plot(comparison: Comparison) -> str:
                 *row.difference.interval,
             )
             for row in comparison.rows
-            if (row.first, row.second) == (first, second) and _is_share(row)
+            if (row.first, row.second) == (first, second) and row.is_share
         ]
         ends = [abs(end) for line in lines for end in (line.value, line.low, line.high)]
         reach = max([end for end in ends if math.isfinite(end)], default=0.0)
@@ -71,16 +71,12 @@ def difference_plot(comparison: Comparison) -> str:
     return "\n".join(parts) or "There are no scores between 0 and 1 to plot.\n"
 
 
-def _is_share(row: Row) -> bool:
-    scores = row.difference.first, row.difference.second
-    return row.higher_is_better is not False and all(0 <= score <= 1 for score in scores)
-
-
 def _left_out(rows: Sequence[Row]) -> list[str]:
     """Returns one sentence per task of which one run has more documents than the other."""
     return [
-        f"{row.name}: {row.difference.documents} documents are in both runs; {row.first_only} only "
-        f"in A and {row.second_only} only in B are left out.\n"
+        f"{row.name}: {row.difference.documents} "
+        f"{'document is' if row.difference.documents == 1 else 'documents are'} in both runs; "
+        f"{row.first_only} only in A and {row.second_only} only in B are left out.\n"
         for row in {row.name: row for row in rows if not row.group}.values()
         if row.first_only or row.second_only
     ]
@@ -209,7 +205,7 @@ def _latex(text: str) -> str:
     """Returns text with the characters that have a meaning in LaTeX escaped."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {character: f"\\{character}" for character in "&%$#_{}"}
-    special |= {"±": r"$\pm$", "−": "--", "<": "$<$"}
+    special |= {"±": r"$\pm$", "−": "--", "<": "$<$", ">": "$>$", "|": "$|$"}
     return "".join(special.get(character, character) for character in text)
 
 

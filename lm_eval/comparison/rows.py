@@ -10,6 +10,9 @@ from lm_eval.comparison.differences import Difference
 from lm_eval.comparison.scored_runs import ScoredRun
 from lm_eval.stats.power import documents_needed
 
+#: Metrics whose scores are between 0 and 100.
+_UP_TO_100 = ("bleu", "chrf", "ter")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -51,16 +54,32 @@ class Row:
     alpha: float = 0.05
 
     @property
-    def better(self) -> str | None:
-        """The label of the better run; None if that is undecided.
+    def is_share(self) -> bool:
+        """Whether the scores are shares of 1, so that their difference is one of points."""
+        scores = self.difference.first, self.difference.second
+        return (
+            self.metric not in _UP_TO_100
+            and self.higher_is_better is not False
+            and all(0 <= score <= 1 for score in scores)
+        )
 
-        It is decided if the interval of the difference does not contain 0, and the test agrees.
-        """
+    @property
+    def significant(self) -> bool:
+        """Whether the interval of the difference does not contain 0, and the test agrees."""
         low, high = self.difference.interval
-        if math.isnan(low) or low <= 0 <= high or self.difference.p_value >= self.alpha:
+        contains_zero = math.isnan(low) or low <= 0 <= high
+        return not contains_zero and self.difference.p_value < self.alpha
+
+    @property
+    def better(self) -> str | None:
+        """The label of the better run.
+
+        None if the difference is not significant, or it is not known whether higher is better.
+        """
+        if not self.significant or self.higher_is_better is None:
             return None
-        above = low > 0
-        return self.first if above == (self.higher_is_better is not False) else self.second
+        above = self.difference.interval[0] > 0
+        return self.first if above == self.higher_is_better else self.second
 
     def documents_for(self, wanted: float, alpha: float = 0.05) -> int | None:
         """Returns how many documents find a difference of `wanted` with a probability of 80 %.

@@ -20,7 +20,9 @@ def find_source(path: str | Path, wanted: Changes) -> Source:
 
     A results file stands for the run that wrote it.
     """
-    text, _, run_id = str(path).partition("#") if not Path(path).exists() else (str(path), "", "")
+    text, run_id = str(path), ""
+    if "#" in text and not Path(path).exists():
+        text, _, run_id = text.rpartition("#")
     if Path(text).is_file() and Path(text).suffix == ".json":
         return _of_results_file(Path(text).absolute(), wanted)
     sources = find_sources(text, wanted, run_id or None)

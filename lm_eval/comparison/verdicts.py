@@ -9,6 +9,9 @@ from enum import IntEnum
 from lm_eval.comparison.differences import BOOTSTRAP, IDENTICAL, Difference
 from lm_eval.comparison.rows import Comparison, Row
 
+_EQUAL = 1e-12
+"""Smaller differences of scores are rounding errors."""
+
 
 def verdict(row: Row, confidence: float) -> str:
     """Returns one sentence about a row that a reader can quote."""
@@ -22,27 +25,26 @@ def verdict(row: Row, confidence: float) -> str:
     if math.isnan(difference.stderr):
         return (
             f"{what}: the scores differ by {abs(difference.value):.4g}; the standard error of "
-            f"{difference.documents} document{'s'[: difference.documents > 1]} is not known."
+            f"{_count(difference.documents)} is not known."
         )
-    unit, scale = _unit(row)
-    details = f"{confidence:.0%}, {difference.documents:,} documents, p {_p(difference.p_value)}"
+    unit, scale = (" points", 100.0) if row.is_share else ("", 1.0)
+    details = (
+        f"{100 * confidence:.4g}%, {difference.documents:,} documents, p {_p(difference.p_value)}"
+    )
     seen = f"differences under {row.detectable * scale:.2g}{unit} could not have been seen reliably"
     size = f"{_size(difference, scale)}{unit} ({details})"
+    if abs(difference.value) < _EQUAL:
+        low, high = (f"{end * scale:.2g}{unit}" for end in difference.interval)
+        return (
+            f"{what}: undecided. {row.first} and {row.second} have equal scores, though not on "
+            f"every document; the difference is between {low} and {high} ({details})."
+        )
     if row.better is None:
         higher = row.first if difference.value > 0 else row.second
-        return f"{what}: undecided. {higher} scores higher by {size}; {seen}."
+        undecided = "" if row.significant else "undecided. "
+        return f"{what}: {undecided}{higher} scores higher by {size}; {seen}."
     other = row.second if row.better == row.first else row.first
-    if row.higher_is_better is None:
-        higher = row.first if difference.value > 0 else row.second
-        return f"{what}: {higher} scores higher by {size}; {seen}."
     return f"{what}: {row.better} is better than {other} by {size}; {seen}."
-
-
-def _unit(row: Row) -> tuple[str, float]:
-    """Returns the unit of differences and what they are multiplied by: points for shares."""
-    scores = row.difference.first, row.difference.second
-    share = all(0 <= score <= 1 for score in scores) and row.higher_is_better is not False
-    return (" points", 100.0) if share else ("", 1.0)
 
 
 def _size(difference: Difference, scale: float) -> str:
@@ -53,6 +55,10 @@ def _size(difference: Difference, scale: float) -> str:
         return f"{size} ± {(high - low) / 2:.2g}"
     low, high = (low, high) if difference.value > 0 else (-high, -low)
     return f"{size} [{low:.2g} to {high:.2g}]"
+
+
+def _count(documents: int) -> str:
+    return "1 document" if documents == 1 else f"{documents:,} documents"
 
 
 def _p(value: float) -> str:
@@ -102,6 +108,12 @@ def gate(rows: Sequence[Row], margin: float) -> tuple[Gate, list[str]]:
             continue
         failed = best > margin
         results.append(Gate.FAILED if failed else Gate.UNDECIDED)
+        if math.isnan(worst):
+            sentences.append(
+                f"{row.name}, {row.metric}: the gate is undecided: the standard error of "
+                f"{_count(row.difference.documents)} is not known."
+            )
+            continue
         how = "fails" if failed else "is undecided"
         sentences.append(
             f"{row.name}, {row.metric}: the gate {how}: {row.second} is worse than {row.first} by "

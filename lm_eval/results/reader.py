@@ -11,6 +11,7 @@ from typing import Any, cast
 from lm_eval._version import __version__
 from lm_eval.errors import OutputError
 from lm_eval.results.checksums import CHECKSUM, is_changed
+from lm_eval.results.damaged_fields import damaged_field
 from lm_eval.results.files import sample_files
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.results.schema import FORMAT, EvalResults
@@ -89,6 +90,10 @@ def read_results(path: str | Path) -> EvalResults:
         raise OutputError(
             f"{path}: is not a results file: it has no rows under `results`. Pass a file that "
             "lm_eval wrote (results_<time>.json)."
+        )
+    if (name := damaged_field(content)) is not None:
+        raise OutputError(
+            f"{path}: is damaged: its `{name}` is not an object. Pass the file as lm_eval wrote it."
         )
     if is_changed(content):
         logger.warning(

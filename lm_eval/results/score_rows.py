@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,21 +47,21 @@ def score_rows(results: Mapping[str, Any]) -> Iterator[ScoreRow]:
     Scores that are not numbers are left out.
     """
     groups = {name for name, members in (results.get("group_subtasks") or {}).items() if members}
-    intervals = results.get("intervals") or {}
     for name, row in results["results"].items():
-        for key, value in row.items():
+        intervals = _of(results, "intervals", name)
+        for key, given in row.items():
             metric, comma, pipeline = key.partition(",")
-            if not comma or metric.endswith("_stderr") or not _is_number(value):
+            value = _number(given)
+            if not comma or metric.endswith("_stderr") or value is None:
                 continue
-            stderr = row.get(f"{metric}_stderr,{pipeline}")
-            low, high = (intervals.get(name) or {}).get(key) or (None, None)
+            low, high = _interval(intervals.get(key))
             yield ScoreRow(
                 name=name,
                 group=name in groups,
                 metric=metric,
                 filter=pipeline,
-                value=float(value),
-                stderr=float(stderr) if _is_number(stderr) else None,
+                value=value,
+                stderr=_number(row.get(f"{metric}_stderr,{pipeline}")),
                 low=low,
                 high=high,
                 higher_is_better=_of(results, "higher_is_better", name).get(metric),
@@ -88,5 +89,19 @@ def _integer(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _number(value: Any) -> float | None:
+    """Returns a number as a float; None for other values, and for integers that are too large."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _interval(given: Any) -> tuple[float | None, float | None]:
+    """Returns the ends of a confidence interval; None for both unless they are finite numbers."""
+    ends = [_number(end) for end in given] if isinstance(given, (list, tuple)) else []
+    if len(ends) != 2 or any(end is None or not math.isfinite(end) for end in ends):
+        return None, None
+    return ends[0], ends[1]

@@ -20,6 +20,9 @@ from lm_eval.results.score_rows import ScoreRow, score_rows
 Library = Literal["pandas", "polars", "columns"]
 Columns = dict[str, list[Any]]
 
+_LATEST = 253402300800
+"""The year 10000 in seconds since 1970. A later `date` in a file is a mistake."""
+
 
 @dataclass(frozen=True)
 class StoredResults:
@@ -52,7 +55,8 @@ class StoredResults:
 
         None if neither is known.
         """
-        if isinstance(began := self.results.get("date"), (int, float)):
+        began = self.results.get("date")
+        if isinstance(began, (int, float)) and 0 <= began < _LATEST:
             return float(began)
         stamp = self.file.stem.rpartition("_")[2].partition(".")[0]
         try:

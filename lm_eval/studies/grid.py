@@ -51,7 +51,8 @@ class Setting:
             parts.append(f"{self.num_fewshot}-shot")
         if self.seed is not None:
             parts.append(f"seed{self.seed}")
-        return re.sub(r"[^\w.-]", "_", "_".join(parts))
+        name = re.sub(r"[^\w.-]", "_", "_".join(parts))
+        return name if name.strip(".") else "_" * len(name)  # `..` is another folder
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,11 @@ class Grid:
         """Returns all combinations.
 
         Without few-shot examples, only the first seed is used, unless seeds matter then, too,
-        because answers are sampled.
+        because answers are sampled. Raises `ConfigError` if two settings have the same name.
         """
         shots: Sequence[int | None] = self.num_fewshot or [None]
         seeds: Sequence[int | None] = self.seeds or [None]
-        return [
+        found = [
             Setting(form, prompt, count, seed, rotation)
             for form, prompt, rotation, count, seed in product(
                 self.formats, self.prompts, range(self.rotations), shots, seeds
@@ -110,6 +111,16 @@ class Grid:
             if count != 0 or seed == seeds[0] or seeds_matter_without_examples
             if rotation == 0 or _shows_choices(form)
         ]
+        names: dict[str, Setting] = {}
+        for setting in found:
+            other = names.setdefault(setting.name, setting)
+            if other is not setting:
+                raise ConfigError(
+                    f"the settings with prompt {other.prompt!r} (format {other.format}) and prompt "
+                    f"{setting.prompt!r} (format {setting.format}) would both be called "
+                    f"{setting.name!r}. Rename a prompt in the file of --prompts."
+                )
+        return found
 
     def run_of(self, base: RunConfig, setting: Setting, output_path: str | None) -> RunConfig:
         """Returns the settings of one run of the study.

@@ -15,12 +15,16 @@ def hub_dataset(results: Mapping[str, Any], task: str) -> dict[str, str] | None:
         results: the content of a results file.
         task: the name of the task.
     """
-    config = (results.get("configs") or {}).get(task) or {}
-    described = (results.get("datasets") or {}).get(task) or {}
+    config = _object((results.get("configs") or {}).get(task))
+    described = _object((results.get("datasets") or {}).get(task))
     name = config.get("dataset_path")
     if not isinstance(name, str) or name.count("/") != 1 or name.startswith(("/", ".", "~")):
         return None
     split = config.get("test_split") or config.get("validation_split")
-    revision = described.get("revision") or (config.get("dataset_kwargs") or {}).get("revision")
+    revision = described.get("revision") or _object(config.get("dataset_kwargs")).get("revision")
     found = {"id": name, "config": config.get("dataset_name"), "split": split, "revision": revision}
     return {key: str(value) for key, value in found.items() if value}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lm_eval.errors import OutputError
 from lm_eval.results.export.datasets import hub_dataset
 from lm_eval.results.export.eee_samples import result_id, sample_records
+from lm_eval.results.export.logged_samples import logged_samples
 from lm_eval.results.export.options import ExportOptions
 from lm_eval.results.names import file_name
 from lm_eval.results.score_rows import ScoreRow
@@ -71,7 +71,7 @@ def export(stored: StoredResults, options: ExportOptions) -> Iterator[tuple[str,
         lines = "".join(
             json.dumps(one, ensure_ascii=False) + "\n"
             for one in sample_records(
-                _samples(stored, name), rows, model, evaluation, SCHEMA_VERSION
+                logged_samples(stored, name), rows, model, evaluation, SCHEMA_VERSION
             )
         )
         if lines:
@@ -85,15 +85,6 @@ def export(stored: StoredResults, options: ExportOptions) -> Iterator[tuple[str,
             }
             yield file, lines
         yield f"{folder}/{identifier}.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-
-
-def _samples(stored: StoredResults, name: str) -> list[dict[str, Any]]:
-    if name not in stored.tasks:
-        return []
-    try:
-        return stored.read_samples(name)
-    except OutputError:  # the run was made without --log_samples
-        return []
 
 
 def _model_id(stored: StoredResults) -> str:
@@ -221,8 +212,8 @@ _GENERATION = {
 
 
 def _generation(stored: StoredResults, row: ScoreRow) -> dict[str, Any]:
-    config = (stored.results.get("configs") or {}).get(row.name) or {}
-    settings = config.get("generation_kwargs")
+    config = (stored.results.get("configs") or {}).get(row.name)
+    settings = config.get("generation_kwargs") if isinstance(config, dict) else None
     settings = settings if isinstance(settings, dict) else {}
     known = {new: settings[old] for old, new in _GENERATION.items() if old in settings}
     others = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from lm_eval.errors import OutputError
+from lm_eval.results.export.logged_samples import logged_samples
 from lm_eval.results.export.options import ExportOptions
 from lm_eval.results.names import file_name
 from lm_eval.results.samples import sample_line
@@ -29,14 +29,11 @@ def export(stored: StoredResults, options: ExportOptions) -> Iterator[tuple[str,
     They are in a folder named after the model, as the published harness writes them.
     """
     content = {name: stored.results[name] for name in FIELDS if name in stored.results}  # type: ignore[literal-required]
-    folder = str(stored.results.get("model_name_sanitized") or "model")
+    folder = file_name(str(stored.results.get("model_name_sanitized") or "model"))
     stamp = stored.file.stem.rpartition("_")[2]
     text = json.dumps(content, indent=2, ensure_ascii=False)
     yield f"{folder}/results_{stamp}.json", text + "\n"
     for task in stored.tasks:
-        try:
-            samples = stored.read_samples(task)
-        except OutputError:  # the logs were not copied with the results
-            continue
-        lines = "".join(f"{sample_line(sample)}\n" for sample in samples)
-        yield f"{folder}/samples_{file_name(task)}_{stamp}.jsonl", lines
+        lines = "".join(f"{sample_line(sample)}\n" for sample in logged_samples(stored, task))
+        if lines:
+            yield f"{folder}/samples_{file_name(task)}_{stamp}.jsonl", lines
