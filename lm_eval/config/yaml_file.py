@@ -175,11 +175,7 @@ def nested_sources(file: YamlFile, key: str) -> dict[str, Source]:
     source = file.sources.get(key)
     if source is None:
         return {}
-    loader = _Loader(decoded_text(source.file, read_regular(source.file)), source.file)
-    try:
-        node = loader.get_single_node()
-    finally:
-        loader.dispose()
+    node, _ = read_yaml(source.file, TaskFileLoader)
     inside = [value for name, value in node.value if name.value == key]
     mapping = isinstance(inside[-1], yaml.MappingNode) if inside else False
     return _sources(inside[-1], source.file) if mapping else {}
