@@ -1,29 +1,26 @@
-"""Leaves out the fields of a results file that are not what they should be.
+"""Leaves out the values of a results file that are not what they should be.
 
-A results file may be damaged or written by anyone. The modules of the report rely on the types of
-the tables that are checked here, and check all other fields themselves.
+A results file may be damaged or written by anyone. The modules of the report rely on the types that
+are checked here and in `results/damaged_fields.py`, and check all other fields themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Tables by task or group that the report reads.
-_TABLES = (
-    *("configs", "versions", "n-shot", "n-samples", "higher_is_better"),
-    *("group_subtasks", "task_hashes"),
-)
 #: Larger integers cannot become floating-point numbers.
 _LARGEST = 2**1023
 
 
-def checked_results(results: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the results without fields of a wrong type, and a note that names these."""
-    found = dict(results)
-    wrong = [name for name in _TABLES if not isinstance(found.get(name, {}), (Mapping, type(None)))]
-    for name in wrong:
-        del found[name]
+def checked_results(
+    results: Mapping[str, Any], damaged: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """Returns the results without values of a wrong type, and a note that names their fields.
+
+    `damaged` are fields that were left out before; the note names them, too.
+    """
+    found, wrong = dict(results), list(damaged)
     groups = found.get("group_subtasks") or {}
     if invalid := [name for name, members in groups.items() if not _is_list_of_names(members)]:
         wrong.append("group_subtasks")

@@ -18,7 +18,7 @@ from lm_eval.report.checked_results import checked_results
 from lm_eval.rescore import Source, rescore
 from lm_eval.results.files import sample_files
 from lm_eval.results.find_logs import find_logs, results_beside
-from lm_eval.results.reader import latest_results, read_results
+from lm_eval.results.reader import latest_results, read_valid_fields
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.runs.folder import PARTIAL_RESULTS_FILE
 from lm_eval.runs.stored import StoredRun, choose_runs, find_runs
@@ -214,7 +214,7 @@ def of_stored_run(stored: StoredRun) -> ReportRun:
 
 def of_results_file(file: Path) -> ReportRun:
     """Returns the run of a results file, with the sample logs beside it."""
-    results, notes = checked_results(read_results(file))
+    results, notes = checked_results(*read_valid_fields(file))
     run = ReportRun(file, results, notes=notes)
     names = dict.fromkeys([*(results.get("task_hashes") or {}), *run.tasks])
     logs = {name: log for name, log in sample_files(file, names).items() if log is not None}

@@ -12,9 +12,6 @@ _OBJECTS = (
 )
 
 
-def damaged_field(content: Mapping[str, Any]) -> str | None:
-    """Returns the first field that should be a JSON object and is not; None if there is none."""
-    for name in _OBJECTS:
-        if not isinstance(content.get(name), (dict, type(None))):
-            return name
-    return None
+def damaged_fields(content: Mapping[str, Any]) -> list[str]:
+    """Returns the fields that should be JSON objects and are not."""
+    return [name for name in _OBJECTS if not isinstance(content.get(name), (dict, type(None)))]

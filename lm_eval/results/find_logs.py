@@ -20,7 +20,7 @@ from typing import Any
 
 from lm_eval.errors import OutputError
 from lm_eval.results.checksums import is_changed
-from lm_eval.results.damaged_fields import damaged_field
+from lm_eval.results.damaged_fields import damaged_fields
 from lm_eval.results.names import MAX_NAME_BYTES, file_name
 from lm_eval.results.sample_log import EXTENSIONS
 
@@ -99,7 +99,7 @@ def _contents(files: Iterator[Path]) -> Iterator[dict[str, Any]]:
             content = _read_json(file, file.stat().st_mtime_ns)
         except (OSError, ValueError, RecursionError):
             continue
-        if not isinstance(content, dict) or damaged_field(content) is not None:
+        if not isinstance(content, dict) or damaged_fields(content):
             continue
         if isinstance(content.get("configs", {}), dict):
             yield content

@@ -11,7 +11,7 @@ from typing import Any, cast
 from lm_eval._version import __version__
 from lm_eval.errors import OutputError
 from lm_eval.results.checksums import CHECKSUM, is_changed
-from lm_eval.results.damaged_fields import damaged_field
+from lm_eval.results.damaged_fields import damaged_fields
 from lm_eval.results.files import sample_files
 from lm_eval.results.sample_log import read_samples_file
 from lm_eval.results.schema import FORMAT, EvalResults
@@ -73,6 +73,20 @@ def read_results(path: str | Path) -> EvalResults:
     `read_samples` for these. Raises `OutputError` if the file is missing, is not a results file, or
     was written in a newer format. Logs a warning if it was changed after it was written.
     """
+    content, damaged = read_valid_fields(path)
+    if damaged:
+        raise OutputError(
+            f"{path}: is damaged: its `{damaged[0]}` is not an object. Pass the file as lm_eval "
+            "wrote it."
+        )
+    return content
+
+
+def read_valid_fields(path: str | Path) -> tuple[EvalResults, list[str]]:
+    """Returns the content of a results file without its damaged fields, and the names of these.
+
+    Raises `OutputError` and warns as `read_results` does, but not for damaged fields.
+    """
     path = Path(path)
     if not path.is_file():
         raise OutputError(f"{path}: there is no such file. Check the path.")
@@ -91,18 +105,16 @@ def read_results(path: str | Path) -> EvalResults:
             f"{path}: is not a results file: it has no rows under `results`. Pass a file that "
             "lm_eval wrote (results_<time>.json)."
         )
-    if (name := damaged_field(content)) is not None:
-        raise OutputError(
-            f"{path}: is damaged: its `{name}` is not an object. Pass the file as lm_eval wrote it."
-        )
     if is_changed(content):
         logger.warning(
             "%s: was changed after it was written: its checksum is wrong. Its numbers and settings "
             "are read as they are.",
             path,
         )
-    content.pop(CHECKSUM, None)
-    return cast("EvalResults", content)
+    damaged = damaged_fields(content)
+    for name in (CHECKSUM, *damaged):
+        content.pop(name, None)
+    return cast("EvalResults", content), damaged
 
 
 def _check_format(content: dict[str, Any], path: Path) -> None:
