@@ -25,7 +25,7 @@ WHERE = The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on
 PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks
 
-.PHONY: help install demo test test-base test-lowest test-servers test-engines test-sandbox test-browser test-ray lint docs \
+.PHONY: help install demo test test-slow test-base test-lowest test-servers test-engines test-sandbox test-browser test-ray lint docs \
 	screenshots pins bench demo-model clean
 
 help:  ## list the targets
@@ -88,17 +88,21 @@ endef
 test: .venv/test/ready-$(VERSION) lint  ## install, lint, and run the tests
 	$(call published_tasks,.venv/test)
 	@echo "==> Running the tests in parallel (Python $(VERSION))"
-	@$(PYTEST) .venv/test/bin/python -m pytest -n auto
+	@$(PYTEST) .venv/test/bin/python -m pytest -n auto -m "not slow"
+
+test-slow: .venv/test/ready-$(VERSION)  ## run the tests that start many processes, train or wait
+	@echo "==> Running the slow tests in parallel (Python $(VERSION))"
+	@$(PYTEST) .venv/test/bin/python -m pytest -n auto -m slow
 
 test-base: .venv/base-$(VERSION)/ready-$(VERSION)  ## run the tests without torch
 	$(call published_tasks,.venv/base-$(VERSION))
 	@echo "==> Running the tests without torch (Python $(VERSION))"
-	@$(PYTEST) .venv/base-$(VERSION)/bin/python -m pytest -n auto
+	@$(PYTEST) .venv/base-$(VERSION)/bin/python -m pytest -n auto -m "not slow"
 
 test-lowest: .venv/lowest/ready-$(VERSION)  ## run the tests with the oldest allowed versions (PYTHON=python3.10)
 	$(call published_tasks,.venv/lowest)
 	@echo "==> Running the tests with the oldest allowed versions (Python $(VERSION))"
-	@$(PYTEST) .venv/lowest/bin/python -m pytest -n auto
+	@$(PYTEST) .venv/lowest/bin/python -m pytest -n auto -m "not slow"
 
 # The environments of the servers are kept outside the checkout (LMEVAL_TEST_SERVERS_DIR): the first
 # run compiles llama.cpp and fills 5 GB of disk, later ones reuse them.

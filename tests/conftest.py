@@ -60,9 +60,10 @@ def _contains_key(file: Path) -> bool:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Lets runs be marked with a key of the tests, not with that of the user of this machine."""
+def _folders_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Replaces the key that marks runs, and the caches, of the user of this machine."""
     os.environ["LMEVAL_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
+    os.environ["LMEVAL_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)

@@ -518,6 +518,7 @@ def test_a_group_that_holds_itself_is_refused_when_loaded(good: Folder) -> None:
         TaskManager(include_path=good.path, include_defaults=False).load("g")
 
 
+@pytest.mark.slow
 def test_random_changes_to_good_files_end_in_clear_errors(
     good: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -710,6 +710,7 @@ def test_without_a_network_the_librarys_cache_is_used(
     assert splits.origin.revision == commit
 
 
+@pytest.mark.slow
 def test_the_library_and_a_hub_work_together(things: Path, mirror: Path, tmp_path: Path) -> None:
     """Downloads from a local hub with `datasets`, then reads without it, from cache and mirror."""
     text = things.read_text().replace("fewshot_split: train\n", "")

@@ -75,6 +75,7 @@ FIRST_NAMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_every_public_module_can_be_the_first_that_is_imported() -> None:
     statements = [*(f"import {module}" for module in public_modules()), *FIRST_NAMES]

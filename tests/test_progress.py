@@ -14,7 +14,9 @@ if sys.platform == "win32":
 
 from tests.terminal import on_terminal
 
-#: A model of somebody else's: it is slow to load and to answer, and shows no progress.
+pytestmark = pytest.mark.slow
+
+#: A third-party model that is slow to load and to answer, and shows no progress.
 SLOW_MODEL = """\
 import logging, sys, threading, time
 from lm_eval.api.model import LM
@@ -254,7 +256,8 @@ model.HFLM.tok_decode = slowly(model.HFLM.tok_decode, 0.01)
 options = ["--model", "hf", "--model_args", f"pretrained={WEIGHTS}", "--batch_size", "40"]
 main(["run", *options, "--tasks", "demo_sums", "--limit", "8"])
 """
-    seen = on_terminal(code, tmp_path, OMP_NUM_THREADS="1")
+    cache = str(tmp_path / "cache")  # the outcome of the check is remembered there
+    seen = on_terminal(code, tmp_path, OMP_NUM_THREADS="1", LMEVAL_CACHE_DIR=cache)
     assert "Checking which fast modes are exact on this model: 00:01" in seen.drawings
     growing = r"Generating answers: .* 0/40 \[00:0\d, \d+ tokens/s\]"
     assert any(re.match(growing, line) for line in seen.drawings), seen.output

@@ -449,6 +449,7 @@ def rows(folder: Path) -> Any:
     return json.loads(file.read_text())["results"]
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_as_if_undisturbed(tmp_path: Path) -> None:
     run = ("run", "--model", "noted", *TASKS, "--output_path")
     assert start(tmp_path, *run, tmp_path / "calm").wait(300) == 0

@@ -138,6 +138,7 @@ def test_a_run_whose_files_or_settings_changed_is_not_finished(
     assert finished_results(run) is None
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_continues_and_asks_nothing_twice(
     sweep_file: Write, tmp_path: Path, notes: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_killed_sweep_continues_and_asks_nothing_twice(
     assert len(again) <= 2 * 2  # what was in flight: one request, or a batch that was not stored
 
 
+@pytest.mark.slow
 def test_failures_are_listed_and_the_rest_finishes(
     sweep_file: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

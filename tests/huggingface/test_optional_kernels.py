@@ -13,6 +13,8 @@ import pytest
 
 from tests.test_import_cycles import import_graph, modules_of
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(__file__).parents[2] / "lm_eval"
 KERNELS = "models/huggingface/kernels"
 

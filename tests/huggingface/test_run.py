@@ -16,6 +16,8 @@ import lm_eval
 from lm_eval.models.demo.model import WEIGHTS
 from tests.huggingface.conftest import Make, ask, torch
 
+pytestmark = pytest.mark.slow
+
 TASKS = ["demo_choice", "demo_stories"]
 LONGEST = 64
 

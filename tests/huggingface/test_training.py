@@ -24,6 +24,8 @@ from tests.huggingface.conftest import torch, transformers
 from tests.huggingface.test_run import free_port
 from tests.huggingface.training_run import EVERY, LIMIT, STEPS, TASKS, Texts, train
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 STORIES = REPOSITORY.parent / "shared" / "models" / "stories260K"
 

@@ -31,8 +31,10 @@ from tests.workers.battery import (
     saved,
 )
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.parametrize("workers", [1, 2])
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_demo_has_the_scores_of_a_run_in_one_process(workers: int) -> None:
     one = demo_results(4)
     two = demo_results(4, executor="processes", workers=workers)
