@@ -7,13 +7,15 @@ seconds and the peak of its memory. `documents`: 300,000 documents with four cho
 task files. `group`: a group of 10,000 tasks, one document each. `text`: one document of 5 MB, with
 the demo model; `hf_text`: the same with a transformers model, whose path `--hf` gives.
 
-Measured on two busy cores with Python 3.11, seconds of CPU and peak of memory:
+Measured on an idle machine with two cores and Python 3.11, seconds of CPU and peak of memory:
 
-    documents  19.7 s,  778 MB
-    tasks       7.5 s,  202 MB
-    group      11.9 s,  352 MB
+    documents   14.4 s,    835 MB
+    tasks        4.5 s,    206 MB
+    group        8.8 s,    358 MB
+    text       235.5 s,  1,171 MB
+    hf_text    129.6 s,  1,272 MB (stories260K)
 
-The text of 5 MB is 2.8 million tokens of the demo model. The peak of 1,155 MB is that of the
+The text of 5 MB is 2.8 million tokens of the demo model. Most of the memory is that of the
 tokenizer, which encodes the text as a whole; the windows are read in batches.
 """
 
