@@ -118,6 +118,16 @@ def check_room(arguments: Mapping[str, Any], settings: Mapping[str, Mapping[str,
             )
 
 
+def check_answer_room(budget: int, mark_length: int, max_gen_toks: int) -> None:
+    """Raises `ConfigError` if a request has no room for an answer after a thought and its mark."""
+    if max_gen_toks <= budget + mark_length:
+        raise ConfigError(
+            f"thinking_budget={budget} leaves no room for an answer: max_gen_toks is "
+            f"{max_gen_toks}, which counts thought and answer together. Raise it with "
+            f"--gen_kwargs max_gen_toks={2 * budget}."
+        )
+
+
 def budget_settings(server: str, budget: int) -> dict[str, Any]:
     """Returns the settings with which a server cuts thoughts itself; empty if it has none.
 

@@ -193,8 +193,8 @@ class _Worker:
     def _receive(self) -> None:
         """Puts messages into the inbox as they come; cancellations overtake the others.
 
-        Ends this process, with those that it has started, if the driver has ended, and also when it
-        is told to stop, unless the model waits: then it ends as programs do.
+        Kills this process and those that it has started if the driver has ended, or if `Stop`
+        arrives while the model works. A process whose model is idle exits normally after `Stop`.
         """
         try:
             while True:

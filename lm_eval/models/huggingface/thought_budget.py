@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from lm_eval.errors import ConfigError
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.generation import Prompt
+from lm_eval.models.thinking import check_answer_room
 
 Tokens = Iterator[tuple[int, list[int]]]
 """Indices of requests with the tokens of their answers, as soon as they are finished."""
@@ -25,12 +25,7 @@ class ThoughtBudget:
 
         Raises `ConfigError` if there is no room for an answer after it.
         """
-        if settings.max_gen_toks <= self.tokens + len(self.mark):
-            raise ConfigError(
-                f"thinking_budget={self.tokens} leaves no room for an answer: max_gen_toks is "
-                f"{settings.max_gen_toks}, which counts thought and answer together. Raise it "
-                f"with --gen_kwargs max_gen_toks={2 * self.tokens}."
-            )
+        check_answer_room(self.tokens, len(self.mark), settings.max_gen_toks)
         return replace(settings, max_gen_toks=self.tokens)
 
     def rest(self, settings: Generation, added: int) -> Generation:

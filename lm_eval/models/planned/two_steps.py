@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lm_eval.api.instance import Completion, Failure
-from lm_eval.errors import ConfigError
 from lm_eval.models.planned.jobs import GenerationJob, Prompt
 from lm_eval.models.planned.repeats import seed_of_prompt
-from lm_eval.models.thinking import joined
+from lm_eval.models.thinking import check_answer_room, joined
 
 Generated = Sequence[tuple[GenerationJob, "list[Any] | Failure"]]
 """Prompts with their answers."""
@@ -37,12 +36,7 @@ class TwoSteps:
 
         Raises `ConfigError` if there is no room for an answer after a thought.
         """
-        if job.sampling.max_tokens <= self.budget + self._mark_length:
-            raise ConfigError(
-                f"thinking_budget={self.budget} leaves no room for an answer: max_gen_toks is "
-                f"{job.sampling.max_tokens}, which counts thought and answer together. Raise it "
-                f"with --gen_kwargs max_gen_toks={2 * self.budget}."
-            )
+        check_answer_room(self.budget, self._mark_length, job.sampling.max_tokens)
         return replace(job, sampling=replace(job.sampling, max_tokens=self.budget))
 
     def second(self, job: GenerationJob, found: Completion) -> GenerationJob | None:
