@@ -182,10 +182,12 @@ docs: .venv/docs/ready-$(VERSION)  ## build the documentation site into site/
 	@echo "==> Building the documentation site into site/ (open site/index.html)"
 	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict
 
-.venv/published/ready-$(VERSION): Makefile
+# The same versions of torch, transformers and so on as in .venv/test, so that only the harness differs.
+.venv/published/ready-$(VERSION): Makefile constraints/test.txt
 	@echo "==> Installing the published harness, for comparison, into .venv/published"
 	$(call new_environment,.venv/published)
-	@.venv/published/bin/python $(PIP_QUIET) lm-eval[api,hf]==0.4.13
+	@.venv/published/bin/python $(PIP_QUIET) --constraint constraints/test.txt \
+		lm-eval[api,hf]==0.4.13
 	@touch $@
 
 # uv only resolves versions; it is installed in no other environment.

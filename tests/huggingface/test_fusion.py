@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lm_eval.models.huggingface import onednn
 from lm_eval.models.huggingface.check import ExecutionModes, check_execution_modes
 from lm_eval.models.huggingface.kernels import fusion
 from lm_eval.models.huggingface.network import Network
@@ -17,6 +18,7 @@ from tests.huggingface.test_architectures import by_definition, draw_windows
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Replaces the GPU kernels by slow ones that run on a CPU."""
+    monkeypatch.setattr(onednn, "is_faster", lambda: False)
     monkeypatch.setattr(fusion, "triton", object())
     monkeypatch.setattr(fusion, "DEVICES", ("cpu",))
     for kernel in (rms_norm, gated_activation, apply_rotary):

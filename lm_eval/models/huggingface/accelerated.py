@@ -1,6 +1,7 @@
-"""The only module that imports the optional subpackage `kernels`, with a fallback for each kernel.
+"""Chooses faster code for parts of a model, with a fallback for each.
 
-If the folder `kernels/` is deleted, all answers stay the same; only GPUs become slower.
+This is the only module that imports the optional subpackage `kernels`. If that folder is deleted,
+all answers stay the same; only GPUs become slower.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch
+from lm_eval.models.huggingface.onednn import linear_forwards
 from lm_eval.models.huggingface.torch_reduction import reduce_by_torch
 
 if TYPE_CHECKING:
@@ -52,13 +54,14 @@ def paged_attention(q: Tensor, k: Tensor, v: Tensor) -> Callable[..., Tensor] | 
     return kernels.attend_pages
 
 
-def fused_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
+def faster_forwards(trunk: nn.Module, head: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
     """Returns the forward functions to use in place of those of some of the model's modules.
 
-    Each runs a fused kernel. The result is empty without `kernels`, or if no kernel gives the same
-    results as a module.
+    On a GPU, each runs a fused kernel; there are none without `kernels`, and for modules with which
+    no kernel agrees. On a CPU, linear layers use oneDNN where that is faster (`onednn.py`).
     """
-    return {} if kernels is None else kernels.fuse(model)
+    fused = {} if kernels is None else kernels.fuse(trunk)
+    return {**linear_forwards([*trunk.modules(), head]), **fused}
 
 
 def merged_projections(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:

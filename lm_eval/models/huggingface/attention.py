@@ -206,16 +206,30 @@ def masked_attention(
         if causal:
             visible = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
         return _eager_attention(q, k, v, visible, settings)
+    batch, heads, queries, width = q.shape
+    # On a CPU, heads that share keys are fastest as rows of one product. They also share the row of
+    # the mask if there is only one.
+    stack = q.device.type == "cpu" and queries == 1 and not causal
     mixed: Tensor = functional.scaled_dot_product_attention(
-        q,
+        q.reshape(batch, k.shape[1], -1, width) if stack else q,
         k,
         v,
         attn_mask=visible,
         is_causal=causal,
         scale=settings.scale,
-        enable_gqa=q.shape[1] != k.shape[1],
+        enable_gqa=not stack and heads != k.shape[1],
     )
-    return mixed
+    return mixed.reshape(batch, heads, queries, -1)
+
+
+def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns the mask that torch adds to attention scores: 0 where `visible` is True, else -inf.
+
+    torch makes it of a boolean mask in every call, so a mask that several layers use is converted
+    beforehand.
+    """
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return mask.masked_fill_(~visible, -torch.inf)
 
 
 def flash_attention(

@@ -189,18 +189,18 @@ def check_execution_modes(
             separate_head=True, max_batched_length=max_batched_length, reason=problem
         )
 
-    chosen = network.with_forwards(accelerated.fused_forwards(network.trunk))
+    chosen = network.with_forwards(accelerated.faster_forwards(network.trunk, network.head))
     found = split_modes(chosen)
     if chosen.replaced.forwards and not (
         found.separate_head if not share else found.prefix_sharing
     ):
-        unfused = split_modes(network)
-        if (unfused.separate_head, unfused.prefix_sharing) > (
+        plain = split_modes(network)
+        if (plain.separate_head, plain.prefix_sharing) > (
             found.separate_head,
             found.prefix_sharing,
         ):
-            logger.info("Fused kernels are not used on this model: %s.", found.reason)
-            found, chosen = unfused, network
+            logger.info("The model's own modules are used, not ours: %s.", found.reason)
+            found, chosen = plain, network
     run_largest_batch(chosen, found, device, full, vocabulary, max_length)
     return found, chosen
 

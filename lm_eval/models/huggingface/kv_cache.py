@@ -17,6 +17,7 @@ from lm_eval.engine.plan import Batch, Ints, SortedSequences, concatenated_range
 from lm_eval.models.huggingface.attention import (
     AttentionKernels,
     AttentionSettings,
+    additive_mask,
     flash_attention,
     masked_attention,
     use_layout,
@@ -192,8 +193,11 @@ class _NewTokens:
         self.row = np.repeat(np.arange(len(counts)), counts)
         self.place = concatenated_ranges(np.zeros_like(counts), counts)
         """The index of each new token among those of its row."""
+        self._most = int(counts.max())
+        self._longest = int((cache.lengths + counts).max())
         self.column = cache.lengths[self.row] + self.place
         self._sent: dict[torch.device, list[Tensor]] = {}
+        self._masks: dict[tuple[torch.device, int | None, int, bool], Tensor] = {}
 
     def attend(
         self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
@@ -206,22 +210,38 @@ class _NewTokens:
         if q.device not in self._sent:
             parts = (self.row, self.place, self.column, cache.lengths)
             self._sent[q.device] = [torch.from_numpy(part).to(q.device) for part in parts]
-        row, place, column, lengths = self._sent[q.device]
+        row, place, column, _ = self._sent[q.device]
         cache.write(layer, row, column, k[0].transpose(0, 1), v[0].transpose(0, 1))
-        keys, values = cache.cache[layer]
-        most = int(self._counts.max())
-        longest = int((cache.lengths + self._counts).max())
-        # One row of queries per answer: those of answers with fewer new tokens are padded.
-        padded = q.new_zeros(len(self._counts), most, q.shape[1], q.shape[3])
-        padded[row, place] = q[0].transpose(0, 1)
-        here = lengths[:, None] + torch.arange(most, device=q.device)
-        key = torch.arange(longest, device=q.device)
-        visible = key <= here[..., None]
-        if settings.window is not None:
-            visible &= key > here[..., None] - settings.window
-        keys, values = keys[:, :longest].transpose(1, 2), values[:, :longest].transpose(1, 2)
-        mixed = masked_attention(padded.transpose(1, 2), keys, values, visible[:, None], settings)
-        return mixed.transpose(1, 2)[row, place].transpose(0, 1)[None]
+        # One sequence of queries per answer: those of answers with fewer new tokens are padded.
+        # Heads that share keys are parts of one sequence, which is faster than as heads.
+        heads, width = q.shape[1], q.shape[3]
+        groups = heads // k.shape[1] if settings.supported_by_sdpa else 1
+        shape = len(self._counts), heads // groups, groups, self._most, width
+        padded = q.new_zeros(shape)
+        padded[row, :, :, place] = q[0].transpose(0, 1).unflatten(1, shape[1:3])
+        keys, values = (x[:, : self._longest].transpose(1, 2) for x in cache.cache[layer])
+        mixed = masked_attention(
+            padded.flatten(2, 3), keys, values, self._mask(q, groups, settings), settings
+        )
+        found = mixed.unflatten(2, (groups, self._most))[row, :, :, place]
+        return found.flatten(1, 2).transpose(0, 1)[None]
+
+    def _mask(self, q: Tensor, groups: int, settings: AttentionSettings) -> Tensor:
+        """Returns which keys each query sees, (B, 1, groups * queries, keys), for all layers.
+
+        The mask is for queries like `q`, repeated for each of the `groups`; see `Block.mask`.
+        """
+        key = q.device, settings.window, groups, settings.supported_by_sdpa
+        if key not in self._masks:
+            lengths = self._sent[q.device][3]
+            here = lengths[:, None] + torch.arange(self._most, device=q.device).repeat(groups)
+            column = torch.arange(self._longest, device=q.device)
+            visible = column <= here[..., None]
+            if settings.window is not None:
+                visible &= column > here[..., None] - settings.window
+            seen = visible[:, None]
+            self._masks[key] = additive_mask(seen, q.dtype) if settings.supported_by_sdpa else seen
+        return self._masks[key]
 
 
 class _PromptTree(TreeLayout):

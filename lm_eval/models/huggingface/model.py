@@ -29,7 +29,7 @@ from lm_eval.models.conventions import (
     task_of,
     warn_truncated,
 )
-from lm_eval.models.huggingface.accelerated import fused_forwards
+from lm_eval.models.huggingface.accelerated import faster_forwards
 from lm_eval.models.huggingface.answering import (
     BuiltinLoop,
     Generator,
@@ -238,10 +238,10 @@ class HFLM(LoopSupport):
         key = check_key(self._model, self._torch_device, settings)
         known = None if key is None else recall(key)
         if known is not None:
-            found, fused = known
+            found, replaced = known
             self._network = network
-            if network is not None and fused:
-                self._network = network.with_forwards(fused_forwards(network.trunk))
+            if network is not None and replaced:
+                self._network = network.with_forwards(faster_forwards(network.trunk, network.head))
             run_largest_batch(self._network, found, self._torch_device, self.budget, *limits[2:])
             return found
         start = time.monotonic()
@@ -253,8 +253,8 @@ class HFLM(LoopSupport):
             full=self.budget,
         )
         if key is not None:
-            fused = self._network is not None and bool(self._network.replaced.forwards)
-            remember(key, found, fused, time.monotonic() - start)
+            replaced = self._network is not None and bool(self._network.replaced.forwards)
+            remember(key, found, replaced, time.monotonic() - start)
         return found
 
     @property

@@ -57,7 +57,9 @@ class Network:
         self.softmax_dtype = softmax_dtype or torch.float32
         self.autocast = autocast
         self.replaced = ReplacedForwards()
-        """Kernels that replace modules of the trunk while it runs; none by default."""
+        """Functions that replace those of modules while they run; none by default."""
+        self._replaced_head = ReplacedForwards()
+        """The one of them that replaces that of the head."""
 
     def with_forwards(self, forwards: Mapping[nn.Module, Forward]) -> Network:
         """Returns a network in which these functions replace the forwards of the given modules.
@@ -66,6 +68,9 @@ class Network:
         """
         other = copy.copy(self)
         other.replaced = ReplacedForwards(forwards)
+        other._replaced_head = ReplacedForwards(
+            {module: forward for module, forward in forwards.items() if module is self.head}
+        )
         return other
 
     def with_more_forwards(self, forwards: Mapping[nn.Module, Forward]) -> Network:
@@ -87,7 +92,7 @@ class Network:
 
         They are scaled and capped as in the model.
         """
-        with self.autocast():
+        with model_lock, self.autocast(), self._replaced_head.active():
             scores: Tensor = self.head(hidden)
         if scale := getattr(self.config, "logits_scaling", None):  # Granite
             scores = scores / scale

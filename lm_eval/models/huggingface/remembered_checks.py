@@ -29,6 +29,7 @@ from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.check import ExecutionModes
 from lm_eval.models.huggingface.continuous_batching import Decoding
 from lm_eval.models.huggingface.model_state import has_foreign_code
+from lm_eval.models.huggingface.onednn import is_faster
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ def check_key(model: Any, device: torch.device, settings: Mapping[str, Any]) -> 
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
         "precision": _matmul_precision(),
+        "onednn": is_faster(),
         "settings": {name: str(value) for name, value in settings.items()},
         "versions": {name: _version_of(name) for name in LIBRARIES},
         "ours": [__version__, _own_code()],
@@ -75,14 +77,14 @@ def check_key(model: Any, device: torch.device, settings: Mapping[str, Any]) -> 
 
 
 def recall(key: str) -> tuple[ExecutionModes, bool] | None:
-    """Returns the remembered outcome, and whether fused kernels are used; None without one."""
+    """Returns the remembered outcome, and whether forwards are replaced; None without one."""
     try:
         stored = json.loads(_file(key).read_text(encoding="utf-8"))
         modes = dict(stored["modes"])
         modes["attention_kernels"] = AttentionKernels(*modes["attention_kernels"])
         if modes["decoding"] is not None:
             modes["decoding"] = Decoding(*modes["decoding"])
-        return ExecutionModes(**modes), bool(stored["fused"])
+        return ExecutionModes(**modes), bool(stored["replaced"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -90,7 +92,7 @@ def recall(key: str) -> tuple[ExecutionModes, bool] | None:
         return None
 
 
-def remember(key: str, modes: ExecutionModes, fused: bool, seconds: float) -> None:
+def remember(key: str, modes: ExecutionModes, replaced: bool, seconds: float) -> None:
     """Stores the outcome of a check that took so many seconds, if that is long enough."""
     if seconds < MIN_SECONDS:
         return
@@ -100,7 +102,7 @@ def remember(key: str, modes: ExecutionModes, fused: bool, seconds: float) -> No
             "attention_kernels": list(modes.attention_kernels),
             "decoding": None if modes.decoding is None else list(modes.decoding),
         },
-        "fused": fused,
+        "replaced": replaced,
     }
     file = _file(key)
     try:

@@ -18,7 +18,11 @@ from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch, Ints
 from lm_eval.models.huggingface.accelerated import tree_attention
-from lm_eval.models.huggingface.attention import AttentionSettings, masked_attention
+from lm_eval.models.huggingface.attention import (
+    AttentionSettings,
+    additive_mask,
+    masked_attention,
+)
 from lm_eval.models.huggingface.packing import chain_ranges, copy_to_device
 
 KeysValues = dict[nn.Module, tuple[Tensor, Tensor]]
@@ -61,11 +65,7 @@ class Block:
             if settings.window is None
             else self.visible & (self.distance < settings.window)
         )
-        if not settings.supported_by_sdpa:
-            return seen
-        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(
-            ~seen, -torch.inf
-        )
+        return additive_mask(seen, dtype) if settings.supported_by_sdpa else seen
 
 
 class TreeLayout:

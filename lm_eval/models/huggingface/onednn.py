@@ -1,0 +1,118 @@
+"""Matrix products by oneDNN on CPUs on which torch's own choice, MKL, is slow.
+
+torch multiplies float32 matrices with Intel's MKL, which uses AVX-512 on Intel CPUs only. On other
+CPUs that have AVX-512, oneDNN, which is part of torch too, is more than twice as fast. Both compute
+in float32; only the order in which they add differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lm_eval.models.huggingface.replaced_forwards import Forward
+
+logger = logging.getLogger(__name__)
+
+MIN_MULTIPLICATIONS = 1 << 20
+"""Smaller products are left to MKL, because a call of oneDNN takes some microseconds longer."""
+MIN_TRANSPOSED_ROWS = 4
+"""With fewer rows, MKL is faster if the weights are stored transposed."""
+LINEAR = ("torch.nn.modules.linear.Linear",)
+TRANSPOSED = ("transformers.pytorch_utils.Conv1D",)
+"""The classes of linear layers; those of the second kind store their weights transposed (GPT-2)."""
+CPU_FACTS = Path("/proc/cpuinfo")
+"""The file in which Linux describes the CPU."""
+
+
+@cache
+def is_faster() -> bool:
+    """Returns whether this process should multiply matrices with oneDNN.
+
+    The answer depends on the machine and on torch alone, and not on a measurement, so that scores
+    are the same in every run.
+    """
+    return (
+        hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkl.is_available()
+        and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+        and "GenuineIntel" not in _cpu_description()
+        and _multiplies_correctly()
+    )
+
+
+def _multiplies_correctly() -> bool:
+    """Returns whether oneDNN's function, which torch keeps private, still does what we expect."""
+    x, weight, bias = torch.eye(4), torch.arange(16.0).view(4, 4), torch.ones(4)
+    try:
+        found = multiply(x, weight, bias)
+    except (RuntimeError, TypeError) as error:
+        logger.warning("oneDNN is not used for matrix products: %s", error)
+        return False
+    return bool(torch.equal(found, weight.t() + 1))
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns `x @ weight.T + bias`, computed by oneDNN."""
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""))
+
+
+def _cpu_description() -> str:
+    """Returns a text that names the vendor of the CPU."""
+    try:
+        return CPU_FACTS.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux
+        return platform.processor()
+
+
+def linear_forwards(modules: Iterable[nn.Module]) -> dict[nn.Module, Forward]:
+    """Returns, by module, forward functions that use oneDNN, for the linear layers of `modules`.
+
+    They use the layer's current weights, and the layer's own function for what oneDNN does not
+    support. The result is empty if oneDNN is not faster on this machine.
+    """
+    if not is_faster():
+        return {}
+    return {
+        module: _forward(module, transposed=_class_name(module) in TRANSPOSED)
+        for module in modules
+        if _class_name(module) in (*LINEAR, *TRANSPOSED) and module.weight.device.type == "cpu"
+    }
+
+
+def _class_name(module: nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _forward(module: Any, *, transposed: bool) -> Forward:
+    min_rows = MIN_TRANSPOSED_ROWS if transposed else 1
+
+    def forward(x: Tensor) -> Tensor:
+        if not _supports(x, module.weight, min_rows):
+            return cast(Tensor, type(module).forward(module, x))
+        return multiply(x, module.weight.t() if transposed else module.weight, module.bias)
+
+    return forward
+
+
+def _supports(x: Tensor, weight: Tensor, min_rows: int) -> bool:
+    """Returns whether oneDNN computes this product, and is faster than MKL."""
+    return (
+        x.dtype == weight.dtype == torch.float32
+        and x.device.type == weight.device.type == "cpu"
+        and type(weight) in (Tensor, nn.Parameter)  # and not a quantized or distributed tensor
+        and weight.is_contiguous()  # oneDNN is very slow for other strides
+        and x.ndim >= 2
+        and x.numel() >= min_rows * x.shape[-1]
+        and x.numel() * weight.numel() >= MIN_MULTIPLICATIONS * x.shape[-1]
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.is_grad_enabled()
+    )
