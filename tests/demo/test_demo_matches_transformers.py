@@ -22,6 +22,7 @@ from tests.demo.conftest import instance
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,7 @@ def shown_in_the_readme() -> dict[tuple[str, str, str], tuple[float, float]]:
     return shown
 
 
+@pytest.mark.slow
 def test_examples_help() -> None:
     found = {}
     for shots in (0, 3):
@@ -81,6 +82,7 @@ def test_two_runs_are_identical() -> None:
     assert scores(limit=12) == scores(limit=12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_scores_do_not_move_with_the_batch_size(size: int) -> None:
     found, expected = scores(limit=12, batch_size=size), scores(limit=12)

@@ -32,7 +32,13 @@ def record() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 64, "auto"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "batch_size",
+    [1, pytest.param(4, marks=SLOW), pytest.param(64, marks=SLOW), "auto"],
+)
 @pytest.mark.parametrize("sharing", ["on", "off"])
 def test_every_recorded_answer_is_reproduced(
     record: dict[str, Any], batch_size: int | str, sharing: str

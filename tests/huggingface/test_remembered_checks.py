@@ -56,6 +56,25 @@ def test_what_could_change_the_outcome_leads_to_a_new_check(
     assert len(checks) == 6
 
 
+def test_a_compiler_that_is_installed_later_leads_to_a_new_check_on_a_gpu(
+    llama: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def keys() -> list[str | None]:
+        devices = [torch.device("cuda"), torch.device("cpu")]
+        return [remembered_checks.check_key(llama, device, {}) for device in devices]
+
+    before = keys()
+    (tmp_path / "gcc").write_text("#!/bin/sh\n")
+    (tmp_path / "gcc").chmod(0o755)
+    after = keys()
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+
+
 def test_a_model_with_hooks_is_always_checked(make_lm: Make, checks: list[Any]) -> None:
     for _ in range(2):
         model = make_model(*ARCHITECTURES["llama"][:3])

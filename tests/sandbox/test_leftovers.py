@@ -136,7 +136,12 @@ def _is_alive(pid: int) -> bool:
 
 def test_a_runner_that_is_killed_is_replaced(temporary_folder: str) -> None:
     worker = Worker(0, isolation().levels, LIMITS)
+    running = descendants(worker._process.pid)
     os.kill(worker._process.pid, signal.SIGKILL)
+    worker._process.wait()
+    deadline = time.monotonic() + 20
+    while any(_is_alive(pid) for pid in running) and time.monotonic() < deadline:
+        time.sleep(0.01)  # they end with it, but not at the same moment
     with pytest.raises(SupervisorDiedError):
         worker.judge("x = 1", "assert x == 1")
     worker.close()

@@ -22,6 +22,7 @@ from lm_eval.models.served.transport import Reply, TimedOutError, UnreachableErr
 from tests.served.stub_transport import URL, StubTransport, error, exchanges, results_of
 
 Log = pytest.LogCaptureFixture
+pytestmark = pytest.mark.slow
 
 POLICY = RetryPolicy(attempts=100, deadline=100.0, patience=200.0, base=0.02, longest=0.05)
 REFUSED = UnreachableError("ClientConnectorError: Connection refused")

@@ -55,6 +55,10 @@ MAX_COPIES = 2
 MAX_EXCEPTIONS = 3
 #: If all workers are busy for so long with copies that nobody needs, they are replaced.
 STALE_SECONDS = 60.0
+#: A warning names what a worker answers that takes this many times longer than expected, and at
+#: least so long: perhaps the model hangs.
+STUCK_FACTOR = 10.0
+STUCK_SECONDS = 300.0
 #: How long to wait for the last message of a portion whose answers are all there, in seconds.
 FINISH_SECONDS = 30.0
 #: How often rates are logged (`-v DEBUG`), and the longest time to wait for an event, in seconds.
@@ -129,6 +133,7 @@ class _Run:
         self._in_a_row: Counter[Worker] = Counter()
         self._began = crew.pool.now()
         self._all_answered: float | None = None
+        self._warned: set[int] = set()
         self._usable = len(crew.ready)
 
     def answer(self, backlog: Backlog) -> None:
@@ -144,6 +149,7 @@ class _Run:
             if self._crew.pool.now() - logged > RATES_SECONDS:
                 logged = self._crew.pool.now()
                 self._crew.log_rates()
+                self._warn_of_stuck_workers()
         for own in self._open.values():  # copies that are no longer needed
             for number, assignment in own.items():
                 self._cancel(number, assignment)
@@ -255,12 +261,40 @@ class _Run:
         for one in heads:
             if one.began is None or one.is_cancelled:
                 continue
-            expected = median(self._speeds) * one.portion.cost if self._speeds else UNKNOWN_SECONDS
-            limit = max(STRAGGLER_SECONDS, STRAGGLER_FACTOR * expected)
+            limit = max(STRAGGLER_SECONDS, STRAGGLER_FACTOR * self._expected_seconds(one))
             waiting = [p for p in one.portion.positions if p in self._unanswered]
             if waiting and now - one.began > limit and copies[waiting[0]] < MAX_COPIES:
                 found.append(one)
         return sorted(found, key=lambda one: one.began or 0.0)
+
+    def _expected_seconds(self, assignment: Assignment) -> float:
+        if not self._speeds:
+            return UNKNOWN_SECONDS
+        return float(median(self._speeds) * assignment.portion.cost)
+
+    def _warn_of_stuck_workers(self) -> None:
+        """Warns, once each, of portions that take so long that the model may hang on them."""
+        now = self._crew.pool.now()
+        for own in self._open.values():
+            for number, one in itertools.islice(own.items(), 1):
+                if one.began is None or number in self._warned or number in self._stale:
+                    continue
+                limit = max(STUCK_SECONDS, STUCK_FACTOR * self._expected_seconds(one))
+                rest = self._rest(one)
+                if rest is None or now - one.began <= limit:
+                    continue
+                self._warned.add(number)
+                first = rest.requests[0]
+                logger.warning(
+                    "%s has not answered %d request(s), the first of task %s, document %s, for "
+                    "%.0f s, much longer than expected. If the model hangs, interrupt this run; a "
+                    "run with an output path can be resumed.",
+                    one.worker.name,
+                    len(rest),
+                    first.task_name,
+                    first.doc_number,
+                    now - one.began,
+                )
 
     def _cancel(self, number: int, assignment: Assignment) -> None:
         if not assignment.is_cancelled:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -66,6 +68,7 @@ def check_key(model: Any, device: torch.device, settings: Mapping[str, Any]) -> 
         "weights": weights,
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "compiler": _c_compiler() if device.type == "cuda" else "",
         "precision": _matmul_precision(),
         "onednn": is_faster(),
         "settings": {name: str(value) for name, value in settings.items()},
@@ -125,6 +128,14 @@ def _version_of(library: str) -> str:
         return version(library)
     except PackageNotFoundError:
         return ""
+
+
+def _c_compiler() -> str:
+    """Returns the C compiler that Triton calls; empty without one, so that no kernel can be used.
+
+    If one is installed later, the model is checked again.
+    """
+    return os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or ""
 
 
 def _matmul_precision() -> list[str]:
