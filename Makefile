@@ -21,8 +21,9 @@ PYTHON ?= python3
 PIP_QUIET = -m pip install --quiet --disable-pip-version-check
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 WHERE = The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on the PATH.
-# The tests multiply small matrices only, so one numpy thread per process is fastest.
-PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+# The tests multiply small matrices only, so one numpy thread per process is fastest. They start many
+# processes, which is much faster with compiled files, also where the environment turns those off.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks
 
 .PHONY: help install demo test test-slow test-base test-lowest test-servers test-engines test-sandbox test-browser test-ray lint docs \

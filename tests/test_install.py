@@ -217,7 +217,6 @@ def test_an_installed_plug_in_wins_over_the_message(monkeypatch: pytest.MonkeyPa
 # The README's path in
 
 
-@pytest.mark.slow
 def test_the_install_commands_of_the_readme_lead_to_a_working_next_line(tmp_path: Path) -> None:
     """Runs the README's `install` block, then its next block, in a copy of the checkout.
 

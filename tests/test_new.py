@@ -23,7 +23,6 @@ from lm_eval.tasks import TaskManager
 from tests.conftest import Command
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_suggested_command_succeeds(
     kind: str, lm_eval_command: Command, tmp_path: Path
@@ -110,7 +109,6 @@ def test_a_model_is_named_in_snake_and_camel_case(
     assert not re.search("name_here|NameHere", text)
 
 
-@pytest.mark.slow
 def test_suggested_commands_work_in_a_folder_with_spaces(
     lm_eval_command: Command, tmp_path: Path
 ) -> None:
@@ -122,7 +120,6 @@ def test_suggested_commands_work_in_a_folder_with_spaces(
             assert tried.returncode == 0, tried.stdout + tried.stderr
 
 
-@pytest.mark.slow
 def test_a_group_with_a_member_in_another_folder_needs_both_folders(
     lm_eval_command: Command, tmp_path: Path
 ) -> None:

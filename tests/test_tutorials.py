@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "extending.md"
 BLOCK = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
