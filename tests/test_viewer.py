@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -71,7 +74,7 @@ def test_pages_and_progress_are_served_and_nothing_else(server: ViewServer) -> N
 
 @pytest.mark.parametrize("content", ["", "[]", "7", '{"format": 2, "runs": 7}', "\x00"])
 def test_a_broken_run_does_not_hide_the_others(
-    server: ViewServer, root: Path, content: str
+    server: ViewServer, root: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (record,) = root.glob("bad/**/run.json")
     record.write_text(content)
@@ -79,6 +82,36 @@ def test_a_broken_run_does_not_hide_the_others(
     known = ids(server)
     assert "good" in known
     assert ask(server, f"run/{known['good']}/")[0] == 200
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert warning.startswith(f"Runs are left out. {record}")
+
+
+def test_folders_that_cannot_be_read_are_named_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Permissions do not stop root, as whom tests may run, so the errors are simulated."""
+    monkeypatch.setattr(catalog_module, "SCAN_SECONDS", -1.0)
+    plain_scan, plain_records = os.scandir, RunFolder.records
+
+    def scandir(path: Any) -> Any:
+        if Path(path) == root / "bad":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return plain_scan(path)
+
+    def records(self: RunFolder) -> Any:
+        if self.path.is_relative_to(root / "good"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(self.path))
+        return plain_records(self)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(RunFolder, "records", records)
+    catalog = Catalog(root)
+    for _ in range(3):
+        assert catalog.entries() == []
+    (good,) = root.glob("good/**/run.json")
+    assert sorted(one.getMessage() for one in caplog.records) == [
+        f"Runs are left out. {folder}: Permission denied." for folder in (root / "bad", good.parent)
+    ]
 
 
 def test_a_broken_results_file_is_named_on_the_page(server: ViewServer, root: Path) -> None:

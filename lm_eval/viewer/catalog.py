@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from lm_eval.report.samples import Selection
 from lm_eval.runs.folder import PARTIAL_RESULTS_FILE, RECORD_FILE, RunFolder
 from lm_eval.runs.stored import StoredRun
 from lm_eval.viewer.progress import RunProgress, model_of
+
+logger = logging.getLogger(__name__)
 
 #: How deep below the folder runs are searched, and how many folders at most.
 _DEPTH, _MOST_FOLDERS = 4, 5000
@@ -70,6 +73,7 @@ class Catalog:
         self._lock = threading.RLock()
         self._entries: list[Entry] = []
         self._scanned = 0.0
+        self._warned: set[str] = set()
         self._progress: dict[str, tuple[str, RunProgress]] = {}
         self._pages: dict[tuple[str, ...], tuple[str, bytes]] = {}
 
@@ -77,9 +81,15 @@ class Catalog:
         """Returns the runs, the latest first; the folder is searched at most once a second."""
         with self._lock:
             if time.monotonic() - self._scanned > SCAN_SECONDS or not self._entries:
-                self._entries = list(_find(self.root))
+                self._entries = list(_find(self.root, self._warn))
                 self._scanned = time.monotonic()
             return self._entries
+
+    def _warn(self, problem: str) -> None:
+        """Logs why runs are left out, once, although the folder is searched every second."""
+        if problem not in self._warned:
+            self._warned.add(problem)
+            logger.warning("Runs are left out. %s", problem)
 
     def choose(self, ids: Sequence[str]) -> list[Entry] | None:
         """Returns the runs with these ids, in this order; None if one of them does not exist."""
@@ -199,15 +209,22 @@ def _version(entries: Sequence[Entry]) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def _find(root: Path) -> Iterator[Entry]:
-    """Yields the runs below a folder; links to other folders are not followed."""
+def _find(root: Path, warn: Callable[[str], None]) -> Iterator[Entry]:
+    """Yields the runs below a folder; links to other folders are not followed.
+
+    `warn` is called with each folder that cannot be read, and the reason.
+    """
     found: list[tuple[float, Entry]] = []
-    for folder in _folders(root):
+    for folder in _folders(root, warn):
         place = str(folder.relative_to(root)) if folder != root else folder.name
         recorded: set[str] = set()
         try:
             records = RunFolder(folder).records() if (folder / RECORD_FILE).is_file() else []
-        except OutputError:
+        except OutputError as error:
+            warn(str(error))
+            continue
+        except OSError as error:
+            warn(f"{folder}: {error.strerror}.")
             continue
         for record in records:
             stored = StoredRun(RunFolder(folder), record)
@@ -230,9 +247,17 @@ def _results(folder: Path) -> list[Path]:
     ]
 
 
-def _folders(root: Path) -> Iterator[Path]:
-    """Yields a folder and those below it that may contain runs."""
-    for count, (name, below, _) in enumerate(os.walk(root)):
+def _folders(root: Path, warn: Callable[[str], None]) -> Iterator[Path]:
+    """Yields a folder and those below it that may contain runs.
+
+    `warn` is called with each one that cannot be listed.
+    """
+
+    def report(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # deleted since it was found
+            warn(f"{error.filename}: {error.strerror}.")
+
+    for count, (name, below, _) in enumerate(os.walk(root, onerror=report)):
         if count >= _MOST_FOLDERS:
             return
         folder = Path(name)
