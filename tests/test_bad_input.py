@@ -34,6 +34,14 @@ def test_a_good_run_is_not_refused(lm_eval_command: Command) -> None:
     assert lm_eval_command(*GOOD).returncode == 0
 
 
+@pytest.mark.parametrize("option", ["--workers", "--max_restarts"])
+def test_resume_refuses_settings_of_workers_without_an_executor(
+    lm_eval_command: Command, option: str
+) -> None:
+    message = refused(lm_eval_command, "resume", "folder", option, "3")
+    assert f"{option} needs --executor" in message
+
+
 def test_unknown_task_offers_the_nearest(lm_eval_command: Command) -> None:
     message = refused(lm_eval_command, "run", "--model", "dummy", "--tasks", "demo_chioce")
     assert "'demo_chioce'" in message

@@ -189,9 +189,19 @@ def add_workers(group: Any) -> None:
 
 
 def workers_of(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """Returns the options of `add_workers` that were given; None if `--executor` was not."""
+    """Returns the options of `add_workers` that were given; None if none was.
+
+    Raises `ConfigError` for others without `--executor`.
+    """
+    from lm_eval.errors import ConfigError
+
     given = {name: value for name, value in vars(arguments).items() if name in _WORKER_OPTIONS}
-    return given if "executor" in given else None
+    if given and "executor" not in given:
+        raise ConfigError(
+            f"--{next(iter(given))} needs --executor: give both to go on elsewhere, or none of "
+            "them to go on where the run was started."
+        )
+    return given or None
 
 
 _WORKER_OPTIONS = (

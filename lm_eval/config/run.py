@@ -267,8 +267,8 @@ class RunConfig:
         given = [name for name in WORKER_SETTINGS if getattr(self, name) is not None]
         if self.executor is None and given:
             raise ConfigError(
-                f"{given[0]} needs workers: also give --executor processes (several processes on "
-                "this machine) or --executor ray (a Ray cluster)."
+                f"{given[0]} is a setting of workers: also give --executor processes (several "
+                "processes on this machine) or --executor ray (a Ray cluster)."
             )
         if self.ray_address is not None and self.executor != "ray":
             raise ConfigError("ray_address needs --executor ray.")

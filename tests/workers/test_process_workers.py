@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,11 +10,12 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lm_eval
-from lm_eval.engine.workers import same_model
+from lm_eval.engine.workers import processes, same_model
 from lm_eval.engine.workers.processes import environments, worker_count
 from lm_eval.errors import ConfigError, ModelError
 from lm_eval.models.scripted import ScriptedLM
@@ -249,7 +251,9 @@ def test_a_model_that_reads_such_documents_is_told_the_reason(
 def test_an_error_of_a_model_about_the_settings_of_the_run_is_shown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with pytest.raises(ModelError, match="all workers have ended"):
+    with pytest.raises(
+        ModelError, match=r"all workers have ended; the last one failed: .*no such seed"
+    ):
         lm_eval.simple_evaluate(
             f"{lms.__file__}:BadContext",
             tasks=["demo_choice"],
@@ -271,6 +275,17 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts() -> None:
     gpus = ("--executor", "processes", "--workers", "2", "--gpus_per_worker", "1")
     needed = "2 workers with 1 GPUs each need 2 GPUs, and this machine has 1"
     assert needed in failed(*base, *gpus, CUDA_VISIBLE_DEVICES="0")
+
+
+def test_workers_that_the_machine_cannot_start_are_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def child(*given: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(processes, "Child", child)
+    with pytest.raises(ModelError, match=r"Too many open files. Give fewer --workers, or .*ulimit"):
+        demo_results(1, executor="processes", workers=2)
 
 
 def test_a_model_object_cannot_be_given_to_workers() -> None:

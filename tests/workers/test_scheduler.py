@@ -325,6 +325,35 @@ def test_a_worker_that_loads_the_model_is_kept_when_the_cluster_shrinks() -> Non
     assert sorted(worker.number for worker in crew.ready) == [2, 4]
 
 
+def test_only_so_many_workers_are_started_as_may_load_the_model_at_a_time() -> None:
+    class Cautious(FakePool):
+        most = 0
+
+        def most_loading(self) -> int:
+            return 3
+
+        def start(self) -> int:
+            number = super().start()
+            self.most = max(self.most, len(self.alive()) - len(crew.ready))
+            return number
+
+    pool = Cautious(load_seconds=10)
+    crew = Crew(pool, 10)
+    crew.start()
+    while len(crew.ready) < 10:
+        list(crew.events(1))
+    assert pool.most == 3
+    assert pool.now() >= 40  # ten workers, three at a time
+
+
+def test_far_more_workers_than_requests_are_not_all_started() -> None:
+    pool = FakePool(load_seconds=1)
+    pool.most_loading = lambda: 4  # type: ignore[method-assign]
+    outcomes, _, _ = answered(pool, requests(20), 5000)
+    assert is_complete(outcomes, 20)
+    assert len(pool.alive()) < 200
+
+
 def test_workers_that_end_again_and_again_are_given_up() -> None:
     pool = FakePool(load_seconds=1, deadly=[f"text {i:06}" for i in range(300)])
     with pytest.raises(ModelError, match=r"all workers have ended.*run the same command again"):

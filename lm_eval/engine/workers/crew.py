@@ -55,6 +55,8 @@ class Worker:
     """How many requests were answered here, and in how many seconds."""
     seconds: float = 0.0
     facts: ModelFacts | None = None
+    failure: str = ""
+    """Why the present worker cannot go on, if it has said so; it then ends by itself."""
 
     def occupy(self, number: int) -> None:
         """Puts the worker with this number in the pool into the place."""
@@ -68,6 +70,10 @@ class Worker:
         """Notes that the worker has loaded the model."""
         self.facts, self.is_ready = facts, True
 
+    def fail(self, reason: str) -> None:
+        """Notes why the worker cannot go on."""
+        self.failure = reason
+
     def answer(self) -> None:
         """Notes that an answer has come from here."""
         self.losses = 0
@@ -80,7 +86,7 @@ class Worker:
 
     def vacate(self, now: float, is_loss: bool) -> None:
         """Removes the worker from the place, and decides when the next one is started."""
-        self.number, self.is_ready, self.was_placed = 0, False, False
+        self.number, self.is_ready, self.was_placed, self.failure = 0, False, False, ""
         self.losses += is_loss
         delay = min(MAX_DELAY, FIRST_DELAY * 2 ** (self.losses - 2)) if self.losses > 1 else 0.0
         self.next_start = now + delay
@@ -121,7 +127,6 @@ class Crew:
         self._names = itertools.count(1)
         self._waiting: deque[tuple[Worker, Message | Lost]] = deque()
         self._logged: set[str] = set()
-        self._last_reason = ""
         self._started_at = self._warned_at = self.pool.now()
         self._given_up = 0
         self.restarts = 0
@@ -160,7 +165,10 @@ class Crew:
         return [worker for worker in self.workers if worker.is_ready]
 
     def _fill(self) -> None:
-        """Starts workers in the places that have none, and adds places if there is more room."""
+        """Starts workers in the places that have none, and adds places if there is more room.
+
+        The others are started when these have loaded the model, if the pool limits their number.
+        """
         target = self.pool.target() if self.count is None else self.count
         wanted = max(1, (target or 1) - self._given_up)
         while len(self.workers) < wanted:
@@ -168,11 +176,15 @@ class Crew:
         surplus = max(0, len(self.workers) - wanted)  # there is no room for them any more
         for worker in [one for one in self.workers if not one.was_placed][:surplus]:
             self._remove(worker)
-        now = self.pool.now()
+        now, most = self.pool.now(), self.pool.most_loading()
+        loading = sum(bool(worker.number) and not worker.is_ready for worker in self.workers)
         for worker in self.workers:
+            if most is not None and loading >= most:
+                break
             if not worker.number and worker.next_start <= now:
                 worker.occupy(self.pool.start())
                 self._by_number[worker.number] = worker
+                loading += 1
 
     def _remove(self, worker: Worker) -> None:
         if worker.number:
@@ -290,11 +302,12 @@ class Crew:
         logger.debug("%s is ready (%s)", worker.name, facts.host)
 
     def _refuse(self, worker: Worker, broken: Broken) -> None:
-        """Deals with a worker that could not create the model; its process ends by itself.
+        """Deals with a worker that could not create the model, or cannot go on.
 
-        If no worker has ever created it, the reason is raised, once for all workers.
+        Its process ends by itself. If no worker has ever created the model, the reason is raised,
+        once for all workers.
         """
-        self._last_reason = broken.reason
+        worker.fail(broken.reason)
         if self._facts is None:
             raise (ConfigError if broken.is_config else ModelError)(broken.reason)
         self._log(worker, LogMessage(logging.WARNING, f"a worker has failed: {broken.reason}"))
@@ -302,29 +315,29 @@ class Crew:
     def _bury(self, worker: Worker, ended: Ended, is_explained: bool) -> Lost:
         """Prepares a place for its next worker; raises `ModelError` if there is no worker left."""
         where = f" on {worker.facts.host}" if worker.facts is not None else ""
-        self._last_reason = ended.reason if not worker.is_ready else self._last_reason
         was_ready = worker.is_ready
+        reason = f"failed: {worker.failure.rstrip('.')}" if worker.failure else ended.reason
         self._vacate(worker, counts=not (ended.innocent or is_explained))
         if ended.fatal and self._facts is None:
-            raise ModelError(f"no worker could be started: {ended.reason}")
+            raise ModelError(f"no worker could be started: {reason}")
         if self._facts is None and worker.losses > self.max_restarts:
             raise ModelError(
-                f"{worker.name} {ended.reason}, {worker.losses} times in a row, before it had "
+                f"{worker.name} {reason}, {worker.losses} times in a row, before it had "
                 "loaded the model. The run can be continued with the same command."
             )
         given_up = worker.losses > self.max_restarts or ended.fatal
         level = logging.WARNING if was_ready or given_up else logging.INFO
         what = "is not replaced again" if given_up else "is replaced"
-        logger.log(level, "%s%s %s; it %s.", worker.name, where, ended.reason, what)
+        logger.log(level, "%s%s %s; it %s.", worker.name, where, reason, what)
         if given_up:
             self.workers.remove(worker)
             self._given_up += 1
             if not self.workers:
                 raise ModelError(
-                    f"all workers have ended; the last one {ended.reason}. All answers so far are "
+                    f"all workers have ended; the last one {reason}. All answers so far are "
                     "kept if the run has an output path: run the same command again to continue."
                 )
-        return Lost(ended.reason, ended.innocent)
+        return Lost(reason, ended.innocent)
 
     def _vacate(self, worker: Worker, counts: bool = True) -> None:
         self.restarts += 1

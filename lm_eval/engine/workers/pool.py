@@ -47,6 +47,10 @@ class WorkerPool(abc.ABC):
         """Returns how many workers there is room for now; None if that never changes."""
         return None
 
+    def most_loading(self) -> int | None:
+        """Returns how many workers may load the model at the same time; None for no limit."""
+        return None
+
     def shortage(self) -> str:
         """Returns, as a sentence, what the workers need and what there is."""
         return ""

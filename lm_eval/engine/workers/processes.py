@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import pickle
@@ -17,7 +18,11 @@ from lm_eval.engine.workers.child import END_SECONDS, Child
 from lm_eval.engine.workers.devices import GPUS_VARIABLE, usable_cpus, visible_gpus
 from lm_eval.engine.workers.messages import Ended, Message, Placed, Start, Stop
 from lm_eval.engine.workers.pool import WorkerPool
-from lm_eval.errors import ConfigError
+from lm_eval.errors import ConfigError, ModelError
+
+MIN_LOADING = 8
+"""At least so many workers may load the model at the same time; more on machines with more
+processors."""
 
 
 def worker_count(gpus_per_worker: float | None, cpus_per_worker: float | None) -> int:
@@ -92,17 +97,30 @@ class ProcessPool(WorkerPool):
         free = [place for place in range(len(self._variables)) if place not in taken]
         place = self._places[number] = free[0] if free else number % len(self._variables)
         log = self._logs / f"worker_{number}.log"
-        with log.open("wb") as output:
-            child = Child(
-                {"TQDM_DISABLE": "1", **self._variables[place]},
-                lambda data: self._inbox.put((number, data)),
-                lambda how: self._inbox.put((number, Ended(_with_output(how, log)))),
-                output,
-            )
+        try:
+            with log.open("wb") as output:
+                child = Child(
+                    {"TQDM_DISABLE": "1", **self._variables[place]},
+                    lambda data: self._inbox.put((number, data)),
+                    lambda how: self._inbox.put((number, Ended(_with_output(how, log)))),
+                    output,
+                )
+        except OSError as error:
+            remedy = "Give fewer --workers, or more room for temporary files"
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                remedy = "Give fewer --workers, or allow more open files (`ulimit -n`)"
+            elif error.errno in (errno.EAGAIN, errno.ENOMEM):
+                remedy = "Give fewer --workers, or allow more processes (`ulimit -u`) and memory"
+            raise ModelError(
+                f"process {number} of the workers could not be started: {error.strerror}. {remedy}."
+            ) from None
         self._children[number] = child
         child.send(self._start)
         self._placed.append((number, Placed(f"process {child.pid}")))
         return number
+
+    def most_loading(self) -> int:
+        return max(MIN_LOADING, 2 * usable_cpus())
 
     def send(self, worker: int, message: object) -> None:
         if (child := self._children.get(worker)) is not None:
