@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +73,12 @@ def strided_weights(layer: Any, x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize("change", [half, strided_weights, lambda layer, x: x[0]])
+def strided_bias(layer: Any, x: Any) -> Any:
+    layer.bias = nn.Parameter(torch.randn(80)[::2])
+    return x
+
+
+@pytest.mark.parametrize("change", [half, strided_weights, strided_bias, lambda layer, x: x[0]])
 def test_a_layer_of_another_kind_uses_its_own_function(
     change: Callable[[Any, Any], Any], products: list[Any]
 ) -> None:
@@ -106,6 +115,16 @@ def test_few_rows_of_transposed_weights_and_small_products_use_the_layers_own_fu
             for forward in forwards["bias"].values():
                 forward(torch.randn(rows, 24))
     assert products[2:] == [(10, 24, 40)]
+
+
+def test_parameters_have_the_names_of_the_layers_own(products: list[Any]) -> None:
+    made = layers()
+    x = torch.randn(5, 24)
+    with torch.no_grad():
+        for name, parameter in (("bias", "input"), ("transposed", "x")):
+            (forward,) = onednn.linear_forwards([made[name]]).values()
+            torch.testing.assert_close(forward(**{parameter: x}), made[name](**{parameter: x}))
+    assert len(products) == 2
 
 
 def test_other_modules_keep_their_functions(products: list[Any]) -> None:
@@ -146,16 +165,40 @@ def test_a_wrong_product_is_found_by_the_start_up_check(
     assert not lm._network.replaced.forwards
 
 
+def test_a_model_that_cannot_share_prefixes_is_checked_once(
+    products: list[Any], make_lm: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        lm = make_lm(make_model(*ARCHITECTURES["bloom"][:3]), max_length=LONGEST)
+    assert lm._network.replaced.forwards
+    assert caplog.text.count("is not exact on this model") == 1
+
+
 def test_intel_cpus_and_functions_that_changed_leave_products_to_torch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, products: list[Any]
 ) -> None:
     monkeypatch.undo()
-    is_faster = onednn.is_faster.__wrapped__
+
+    def is_faster() -> bool:
+        onednn._is_faster_here.cache_clear()
+        return onednn.is_faster()
+
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     monkeypatch.setattr(onednn, "_cpu_description", lambda: "vendor_id : AuthenticAMD")
     assert is_faster()
+    for kind in (torch.float64, torch.float16):
+        torch.set_default_dtype(kind)
+        try:
+            assert is_faster(), "it does not depend on the default number format"
+        finally:
+            torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        assert is_faster(), "it does not depend on the default device"
+    with monkeypatch.context() as here:
+        here.setattr(torch.backends.mkldnn, "enabled", False)
+        assert not is_faster()
     with monkeypatch.context() as here:
         here.setattr(onednn, "_cpu_description", lambda: "vendor_id : GenuineIntel")
         assert not is_faster()
@@ -172,3 +215,33 @@ def test_intel_cpus_and_functions_that_changed_leave_products_to_torch(
     monkeypatch.setattr(onednn, "multiply", changed)
     assert not is_faster()
     assert "oneDNN is not used for matrix products: expected at most 5" in caplog.text
+    monkeypatch.undo()
+    onednn._is_faster_here.cache_clear()
+
+
+MEMORY = """
+import resource, torch
+from lm_eval.models.huggingface import onednn
+onednn._multiplies_correctly()
+layer = torch.nn.Linear(192, 192)
+onednn.is_faster = lambda: True
+(forward,) = onednn.linear_forwards([layer]).values()
+with torch.no_grad():
+    for rows in range(100, 130):
+        forward(torch.zeros(rows, 192))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for rows in range(130, 730):
+        forward(torch.zeros(rows, 192))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units")
+def test_batches_of_many_sizes_leave_no_memory_behind() -> None:
+    """oneDNN compiles a product for each size, and would keep a thousand of 1 MB."""
+    names = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True, env=environment
+    )
+    assert int(done.stdout) < 250

@@ -6,13 +6,13 @@ all answers stay the same; only GPUs become slower.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from lm_eval.engine.plan import Batch
-from lm_eval.models.huggingface.onednn import linear_forwards
+from lm_eval.models.huggingface.onednn import is_linear, linear_forwards
 from lm_eval.models.huggingface.torch_reduction import reduce_by_torch
 
 if TYPE_CHECKING:
@@ -61,7 +61,12 @@ def faster_forwards(trunk: nn.Module, head: nn.Module) -> dict[nn.Module, Callab
     no kernel agrees. On a CPU, linear layers use oneDNN where that is faster (`onednn.py`).
     """
     fused = {} if kernels is None else kernels.fuse(trunk)
-    return {**linear_forwards([*trunk.modules(), head]), **fused}
+    return {**linear_forwards([*trunk.modules(), *head.modules()]), **fused}
+
+
+def uses_kernels(forwards: Iterable[nn.Module]) -> bool:
+    """Returns whether any of these modules is replaced by a kernel, and not only by oneDNN."""
+    return not all(is_linear(module) for module in forwards)
 
 
 def merged_projections(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:

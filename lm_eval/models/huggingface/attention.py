@@ -194,9 +194,9 @@ def masked_attention(
         q: the queries (B, H, N, E).
         k: the keys (B, K, M, E).
         v: the values (B, K, M, E).
-        visible: a mask that broadcasts to (B, H, N, M): True, or 0 if it is additive, for keys that
-            a query attends to. It must be boolean if the settings have a softcap or sinks. None for
-            no mask.
+        visible: a mask that broadcasts to (B, 1, N, M): True, or 0 if it is additive, for keys that
+            a query attends to. It is the same for all heads, and must be boolean if the settings
+            have a softcap or sinks. None for no mask.
         settings: the layer's attention settings. Their sliding window is ignored; `visible` must
             contain it.
         causal: whether each query attends to the keys up to its own position. `visible` must then
@@ -219,7 +219,7 @@ def masked_attention(
         scale=settings.scale,
         enable_gqa=not stack and heads != k.shape[1],
     )
-    return mixed.reshape(batch, heads, queries, -1)
+    return mixed.reshape(batch, heads, queries, v.shape[-1])
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:

@@ -191,9 +191,11 @@ def check_execution_modes(
 
     chosen = network.with_forwards(accelerated.faster_forwards(network.trunk, network.head))
     found = split_modes(chosen)
-    if chosen.replaced.forwards and not (
-        found.separate_head if not share else found.prefix_sharing
-    ):
+    # Kernels may be wrong in a tree alone. Products are not: if rows are exact, sharing fails for
+    # another reason, and the check need not be repeated.
+    may_share = share and accelerated.uses_kernels(chosen.replaced.forwards)
+    is_best = found.prefix_sharing if may_share else found.separate_head
+    if chosen.replaced.forwards and not is_best:
         plain = split_modes(network)
         if (plain.separate_head, plain.prefix_sharing) > (
             found.separate_head,

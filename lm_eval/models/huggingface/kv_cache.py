@@ -8,6 +8,7 @@ end of a row is padding, which is masked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -197,7 +198,7 @@ class _NewTokens:
         self._longest = int((cache.lengths + counts).max())
         self.column = cache.lengths[self.row] + self.place
         self._sent: dict[torch.device, list[Tensor]] = {}
-        self._masks: dict[tuple[torch.device, int | None, int, bool], Tensor] = {}
+        self._masks: dict[tuple[Any, ...], Tensor] = {}
 
     def attend(
         self, layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, settings: AttentionSettings
@@ -231,7 +232,7 @@ class _NewTokens:
 
         The mask is for queries like `q`, repeated for each of the `groups`; see `Block.mask`.
         """
-        key = q.device, settings.window, groups, settings.supported_by_sdpa
+        key = q.device, q.dtype, settings.window, groups, settings.supported_by_sdpa
         if key not in self._masks:
             lengths = self._sent[q.device][3]
             here = lengths[:, None] + torch.arange(self._most, device=q.device).repeat(groups)

@@ -59,7 +59,7 @@ class Network:
         self.replaced = ReplacedForwards()
         """Functions that replace those of modules while they run; none by default."""
         self._replaced_head = ReplacedForwards()
-        """The one of them that replaces that of the head."""
+        """Those of them that belong to the head."""
 
     def with_forwards(self, forwards: Mapping[nn.Module, Forward]) -> Network:
         """Returns a network in which these functions replace the forwards of the given modules.
@@ -68,9 +68,8 @@ class Network:
         """
         other = copy.copy(self)
         other.replaced = ReplacedForwards(forwards)
-        other._replaced_head = ReplacedForwards(
-            {module: forward for module, forward in forwards.items() if module is self.head}
-        )
+        of_head = {module: forwards[module] for module in self.head.modules() if module in forwards}
+        other._replaced_head = ReplacedForwards(of_head)
         return other
 
     def with_more_forwards(self, forwards: Mapping[nn.Module, Forward]) -> Network:

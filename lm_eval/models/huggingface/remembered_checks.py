@@ -27,11 +27,11 @@ from torch import nn
 from lm_eval._version import __version__
 from lm_eval.engine import plan
 from lm_eval.folders import cache_folder
+from lm_eval.models.huggingface import onednn
 from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.check import ExecutionModes
 from lm_eval.models.huggingface.continuous_batching import Decoding
 from lm_eval.models.huggingface.model_state import has_foreign_code
-from lm_eval.models.huggingface.onednn import is_faster
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def check_key(model: Any, device: torch.device, settings: Mapping[str, Any]) -> 
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
         "compiler": _c_compiler() if device.type == "cuda" else "",
         "precision": _matmul_precision(),
-        "onednn": is_faster(),
+        "onednn": device.type == "cpu" and onednn.is_faster(),
         "settings": {name: str(value) for name, value in settings.items()},
         "versions": {name: _version_of(name) for name in LIBRARIES},
         "ours": [__version__, _own_code()],
