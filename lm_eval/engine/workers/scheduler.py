@@ -13,7 +13,6 @@ import itertools
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from statistics import median
 from typing import Any
 
 from lm_eval.api.instance import Failure, Instance
@@ -27,6 +26,7 @@ from lm_eval.engine.workers.messages import (
     Requests,
     Work,
 )
+from lm_eval.engine.workers.pace import Pace
 from lm_eval.engine.workers.portions import Backlog, Portion
 from lm_eval.errors import ConfigError, ModelError
 
@@ -44,21 +44,12 @@ DOUBT_STRIKES = 2
 MAX_GIVEN_UP = 16
 #: Into how many parts it is divided after the first time; after the second, into single requests.
 PARTS = 16
-#: A portion is copied if it takes this many times longer than expected, and at least so long.
-STRAGGLER_FACTOR = 2.0
-STRAGGLER_SECONDS = 2.0
-#: How long to wait if it is not known how long a portion takes.
-UNKNOWN_SECONDS = 60.0
 #: How many workers may answer the same request at a time.
 MAX_COPIES = 2
 #: A worker whose model raises so many exceptions in a row is replaced.
 MAX_EXCEPTIONS = 3
 #: If all workers are busy for so long with copies that nobody needs, they are replaced.
 STALE_SECONDS = 60.0
-#: A warning names what a worker answers that takes this many times longer than expected, and at
-#: least so long: perhaps the model hangs.
-STUCK_FACTOR = 10.0
-STUCK_SECONDS = 300.0
 #: How long to wait for the last message of a portion whose answers are all there, in seconds.
 FINISH_SECONDS = 30.0
 #: How often rates are logged (`-v DEBUG`), and the longest time to wait for an event, in seconds.
@@ -122,7 +113,7 @@ class _Run:
         self._stale = {number for own in open.values() for number in own}
         #: Positions that are given out or in the backlog again, and have no outcome yet.
         self._unanswered: set[int] = set()
-        self._speeds: deque[float] = deque(maxlen=64)
+        self._pace = Pace()
         self._any_answer = False
         self._exceptions = 0
         #: How many workers have ended, apart from those that a request that was given up has ended.
@@ -259,29 +250,22 @@ class _Run:
                 copies[position] = copies.get(position, 0) + 1
         found = []
         for one in heads:
-            if one.began is None or one.is_cancelled:
+            if one.is_cancelled or not self._pace.is_straggler(one, now):
                 continue
-            limit = max(STRAGGLER_SECONDS, STRAGGLER_FACTOR * self._expected_seconds(one))
             waiting = [p for p in one.portion.positions if p in self._unanswered]
-            if waiting and now - one.began > limit and copies[waiting[0]] < MAX_COPIES:
+            if waiting and copies[waiting[0]] < MAX_COPIES:
                 found.append(one)
         return sorted(found, key=lambda one: one.began or 0.0)
-
-    def _expected_seconds(self, assignment: Assignment) -> float:
-        if not self._speeds:
-            return UNKNOWN_SECONDS
-        return float(median(self._speeds) * assignment.portion.cost)
 
     def _warn_of_stuck_workers(self) -> None:
         """Warns, once each, of portions that take so long that the model may hang on them."""
         now = self._crew.pool.now()
         for own in self._open.values():
             for number, one in itertools.islice(own.items(), 1):
-                if one.began is None or number in self._warned or number in self._stale:
+                if number in self._warned or number in self._stale:
                     continue
-                limit = max(STUCK_SECONDS, STUCK_FACTOR * self._expected_seconds(one))
                 rest = self._rest(one)
-                if rest is None or now - one.began <= limit:
+                if rest is None or one.began is None or not self._pace.is_stuck(one, now):
                     continue
                 self._warned.add(number)
                 first = rest.requests[0]
@@ -377,7 +361,7 @@ class _Run:
         self._in_a_row.pop(worker, None)
         self._accept(assignment, event.positions, event.outcomes)
         worker.count(len(assignment.portion), event.seconds)
-        self._speeds.append(event.seconds / max(1, assignment.portion.cost))
+        self._pace.count(assignment, event.seconds)
         if assignment.accepted:
             self._counts.add(event)
         rest = self._rest(assignment)
