@@ -222,7 +222,7 @@ def test_intel_cpus_and_functions_that_changed_leave_products_to_torch(
 MEMORY = """
 import resource, torch
 from lm_eval.models.huggingface import onednn
-onednn._multiplies_correctly()
+onednn._limit_cached_products()
 layer = torch.nn.Linear(192, 192)
 onednn.is_faster = lambda: True
 (forward,) = onednn.linear_forwards([layer]).values()

@@ -48,20 +48,26 @@ def is_faster() -> bool:
 
 @cache
 def _is_faster_here() -> bool:
-    return (
+    if not (
         hasattr(torch.ops.mkldnn, "_linear_pointwise")
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkl.is_available()
         and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
         and "GenuineIntel" not in _cpu_description()
-        and _multiplies_correctly()
-    )
+    ):
+        return False
+    _limit_cached_products()
+    return _multiplies_correctly()
+
+
+def _limit_cached_products() -> None:
+    """Limits the memory of oneDNN, if the user has not; it has to be done before its first use."""
+    for name in CACHE_VARIABLES:
+        os.environ.setdefault(name, str(CACHED_PRODUCTS))
 
 
 def _multiplies_correctly() -> bool:
     """Returns whether oneDNN's function, which torch keeps private, still does what we expect."""
-    for name in CACHE_VARIABLES:  # read when oneDNN is used for the first time
-        os.environ.setdefault(name, str(CACHED_PRODUCTS))
     kind: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
     x, weight = torch.eye(4, **kind), torch.arange(16, **kind).view(4, 4)
     try:
