@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import http.client
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -25,13 +26,15 @@ from tests.conftest import Folder
 
 
 @pytest.fixture
-def root(folder: Folder, tmp_path: Path) -> Path:
+def root(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns a folder with two finished runs, `good` and `bad`."""
     write_tasks(folder)
     place = tmp_path / "served"
     place.mkdir()
     for name in ("good", "bad"):
         shutil.copytree(run(folder, name, range(7), "numbers", "--log_samples"), place / name)
+    # The runs were made by commands, which show log messages themselves; `caplog` has to get them.
+    monkeypatch.setattr(logging.getLogger("lm_eval"), "propagate", True)
     return place
 
 
