@@ -531,6 +531,28 @@ def test_numbers_of_gpus_are_those_of_nvidia_smi(
     assert (tmp_path / "order").read_text() == ("PCI_BUS_ID" if visible is None else "None")
 
 
+class Dead(subprocess.Popen[bytes]):
+    """A process that has ended before anything is written to it."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.wait()
+
+
+def test_a_worker_that_dies_before_it_reads_its_runs_fails_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: dict[str, str] = {}
+    monkeypatch.setattr(subprocess, "Popen", Dead)
+    pool = Pool(
+        *([], None, tmp_path, False),
+        lambda name, event: failed.update({name: event["message"]}),
+        [sys.executable, "-c", "import os; os._exit(3)"],
+    )
+    pool.run([Job([run_of("a")])])
+    assert "its process ended (exit code 3) while the model was loaded" in failed["a"]
+
+
 def test_a_worker_that_dies_in_the_middle_of_a_line_fails_its_runs(tmp_path: Path) -> None:
     failed: dict[str, str] = {}
     script = 'import os; os.write(1, b\'{"event": "star\'); os._exit(3)'

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,8 @@ class Pool:
         self._workers.remove(one)
         self._free = [*self._free, *one.gpus]
         if one.process.stdin is not None:
-            one.process.stdin.close()
+            with suppress(BrokenPipeError):  # it has died before it read its runs
+                one.process.stdin.close()
         left = one.job.without(one.done)
         if left is None or one.ended:
             return []
