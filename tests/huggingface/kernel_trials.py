@@ -5,9 +5,6 @@ usage: python -m tests.huggingface.kernel_trials, with TRITON_INTERPRET=1 where 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -146,9 +143,6 @@ def try_writing(kind: torch.dtype) -> None:
 
 
 def main() -> None:
-    if DEVICE == "cpu":
-        on_cpu: Any = lambda device: nullcontext()  # noqa: E731
-        torch.cuda.device = on_cpu
     torch.manual_seed(0)
     for kind in [torch.float32, *HALVES]:
         try_layers(kind)

@@ -1,7 +1,7 @@
 """Tests that continuous batching over a paged key-value cache gives the plain loop's answers.
 
-Without a GPU, attention over pages is computed by torch and steps are not captured as graphs. The
-kernels are compared with torch in `kernel_trials.py`.
+Without a GPU, attention over pages is computed by torch; `make test-kernels` lets our kernels do it
+in Triton's interpreter. Captured steps are tested in `test_decoding_graphs.py`.
 """
 
 from __future__ import annotations

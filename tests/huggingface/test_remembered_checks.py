@@ -75,6 +75,17 @@ def test_a_compiler_that_is_installed_later_leads_to_a_new_check_on_a_gpu(
     assert after[1] == before[1]
 
 
+def test_outcomes_with_our_kernels_are_not_used_without_them(
+    llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU they run in Triton's interpreter, which an environment variable turns on."""
+    keys = []
+    for compiled in (False, True):
+        monkeypatch.setattr(remembered_checks.accelerated, "can_compile", lambda c=compiled: c)
+        keys.append(remembered_checks.check_key(llama, torch.device("cpu"), {}))
+    assert keys[0] != keys[1]
+
+
 def test_a_model_with_hooks_is_always_checked(make_lm: Make, checks: list[Any]) -> None:
     for _ in range(2):
         model = make_model(*ARCHITECTURES["llama"][:3])

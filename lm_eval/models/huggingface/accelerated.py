@@ -49,7 +49,7 @@ def paged_attention(q: Tensor, k: Tensor, v: Tensor) -> Callable[..., Tensor] | 
     That is so without `kernels`, without Triton, and for heads (B, H or K, 1, E) whose shapes the
     kernels do not support.
     """
-    if not can_compile() or not kernels.supports_pages(q, k, v):
+    if kernels is None or not kernels.supports_pages(q, k, v):
         return None
     return kernels.attend_pages
 
@@ -85,7 +85,7 @@ def write_pages(
     `node` are the nodes, `page` and `offset` where each is written to. Uses the Triton kernel if it
     supports these tensors, and torch otherwise.
     """
-    if can_compile() and kernels.supports_writing(k, v):
+    if kernels is not None and kernels.supports_writing(k, v):
         kernels.write_pages(k, v, keys, values, node, page, offset)
         return
     for new, pages in ((k, keys), (v, values)):

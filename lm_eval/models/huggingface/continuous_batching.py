@@ -23,6 +23,7 @@ from lm_eval.engine.plan import SortedSequences, StepwisePlan, pad_batch
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.attention import AttentionKernels, use_layout
 from lm_eval.models.huggingface.decoding_step import (
+    GRAPH_DEVICES,
     MIN_STEPS_TO_CAPTURE,
     NAN_TOKEN,
     DecodingStep,
@@ -237,7 +238,7 @@ class ContinuousBatch:
             max_pages=per_row,
             max_position=longest - 1,
             steps=STEPS_PER_READ,
-            graphs=decoding.graphs and device.type == "cuda",
+            graphs=decoding.graphs and device.type in GRAPH_DEVICES,
         )
 
     # As a decorator, it applies while this runs, not while the caller has an answer.

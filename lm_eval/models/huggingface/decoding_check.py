@@ -26,6 +26,8 @@ from lm_eval.models.partial_answers import StopConditions
 
 logger = logging.getLogger(__name__)
 
+CONTINUOUS_DEVICES = ("cuda",)
+"""The device types on which continuous batching is used."""
 Logits = Callable[[Tensor], Tensor]
 """A forward pass, from tokens (B, T) to next-token logits (B, T, V)."""
 
@@ -64,7 +66,7 @@ def find_decoding(
         attention_kernels: the attention kernels that may be used for prompts.
         tolerance: the largest difference in log-probability that is allowed.
     """
-    if device.type != "cuda" or not accelerated.can_compile():
+    if device.type not in CONTINUOUS_DEVICES or not accelerated.can_compile():
         return None
     if len({weight.device for weight in network.trunk.parameters()}) != 1:
         logger.info("Continuous batching is not used: the model is spread over several devices.")

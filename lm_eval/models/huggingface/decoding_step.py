@@ -34,6 +34,8 @@ from lm_eval.models.huggingface.token_choice import choose_tokens
 
 logger = logging.getLogger(__name__)
 
+GRAPH_DEVICES = ("cuda",)
+"""The device types on which a step can be captured as a graph."""
 NAN_TOKEN = -1
 """Placeholder for a token whose logits were NaN."""
 MIN_BATCH_SIZE = 32

@@ -27,7 +27,7 @@ from torch import nn
 from lm_eval._version import __version__
 from lm_eval.engine import plan
 from lm_eval.folders import cache_folder
-from lm_eval.models.huggingface import onednn
+from lm_eval.models.huggingface import accelerated, onednn
 from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.check import ExecutionModes
 from lm_eval.models.huggingface.continuous_batching import Decoding
@@ -68,6 +68,7 @@ def check_key(model: Any, device: torch.device, settings: Mapping[str, Any]) -> 
         "weights": weights,
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "kernels": accelerated.can_compile(),
         "compiler": _c_compiler() if device.type == "cuda" else "",
         "precision": _matmul_precision(),
         "onednn": device.type == "cpu" and onednn.is_faster(),

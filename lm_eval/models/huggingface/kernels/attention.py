@@ -184,7 +184,7 @@ def attend(
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     scale, cap = settings.scale_of(q), settings.softcap
     keys_per_step = KEYS_PER_STEP if width <= MAX_FULL_TILE_WIDTH else KEYS_PER_STEP // 2
-    with torch.cuda.device(q.device):
+    with torch.cuda.device_of(q):
         _attend[(len(tiles), heads)](
             q, k, v, out, tiles, keys, settings.sinks,
             scale * LOG2_E if cap is None else scale / cap, (cap or 0.0) * LOG2_E,

@@ -19,7 +19,7 @@ except ImportError:
     triton = None
     tl = None
 
-__all__ = ["can_compile", "tl", "triton"]
+__all__ = ["can_compile", "can_run_on", "tl", "triton"]
 
 
 def can_compile() -> bool:
@@ -28,3 +28,8 @@ def can_compile() -> bool:
     It was if it is installed and torch finds a GPU, or if TRITON_INTERPRET is set.
     """
     return triton is not None
+
+
+def can_run_on(device: torch.device) -> bool:
+    """Returns whether kernels run on a device: on GPUs, and on a CPU in Triton's interpreter."""
+    return can_compile() and (device.type == "cuda" or not torch.cuda.is_available())

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lm_eval.models.huggingface.kernels.compiler import triton
+from lm_eval.models.huggingface.kernels.compiler import can_run_on
 from lm_eval.models.huggingface.kernels.layers import apply_rotary, gated_activation, rms_norm
 from lm_eval.models.huggingface.replaced_forwards import Forward
 
@@ -33,8 +33,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
 }
 """The activation functions that the kernel for gated MLPs supports."""
-DEVICES = ("cuda",)
-"""Device types on which the kernels run."""
 TRIAL_MAGNITUDES = (1e-4, 1e-2, 1.0, 10.0, 100.0)
 """Magnitudes of the random numbers on which modules and kernels are compared."""
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -50,7 +48,7 @@ def fuse(model: nn.Module) -> dict[nn.Module, Forward]:
     Triton, and if several processes hold parts of the weights.
     """
     split = any(hasattr(weight, "device_mesh") for weight in model.parameters())
-    if triton is None or split:  # processes that hold parts of one model must all run the same code
+    if split:  # processes that hold parts of one model must all run the same code
         return {}
     forwards: dict[nn.Module, Forward] = {}
     with torch.inference_mode():
@@ -151,7 +149,7 @@ def _rms_norm_candidates(module: nn.Module) -> Iterator[Candidate]:
         and isinstance(epsilon, float)
         and len(list(module.parameters())) == 1
         and weight.ndim == 1
-        and weight.device.type in DEVICES
+        and can_run_on(weight.device)
         and len(weight) <= MAX_NORM_WIDTH
     ):
         trial = _trial_rows(len(weight), weight.device).to(weight.dtype)
@@ -183,7 +181,7 @@ def _gated_mlp_candidates(module: nn.Module) -> Iterator[Candidate]:
     if first is None or second is None or last is None or not callable(activate) or width is None:
         return
     dtypes = [p.dtype for p in module.parameters() if p.is_floating_point()]
-    if isinstance(weight, Tensor) and weight.device.type in DEVICES and dtypes:
+    if isinstance(weight, Tensor) and can_run_on(weight.device) and dtypes:
         numbers = torch.linspace(-9, 9, 1000, device=weight.device)
         trial = _trial_rows(width, weight.device)
         spread = first(trial[TRIAL_MAGNITUDES.index(1.0)].to(dtypes[0])[None]).float().std()
@@ -228,7 +226,7 @@ def _rotary_attention_forwards(model: nn.Module) -> Iterator[tuple[FunctionType,
             and ROTATION in forward.__code__.co_names
             and ROTATION in forward.__globals__
             and weight is not None
-            and weight.device.type in DEVICES
+            and can_run_on(weight.device)
         ):
             yield forward, weight
 

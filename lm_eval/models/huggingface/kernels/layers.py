@@ -29,7 +29,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float, *, weight_plus_one: bool
     width = rows.shape[1]
     block = triton.next_power_of_2(width)
     at_once = max(1, NORM_BLOCK // block)
-    with torch.cuda.device(x.device):
+    with torch.cuda.device_of(x):
         _rms_norm[(triton.cdiv(len(rows), at_once),)](
             rows, weight, out, len(rows), width, epsilon, at_once, block, weight_plus_one,
             num_warps=min(16, max(4, at_once * block // 512)),
@@ -41,7 +41,7 @@ def gated_activation(x: Tensor, other: Tensor, activation: str) -> Tensor:
     """Returns `activation(x) * other`; `activation` is "silu" or "gelu_tanh"."""
     x, other = x.contiguous(), other.contiguous()
     out = torch.empty_like(x)
-    with torch.cuda.device(x.device):
+    with torch.cuda.device_of(x):
         _gated_activation[(triton.cdiv(x.numel(), GATE_BLOCK),)](
             x, other, out, x.numel(), GATE_BLOCK, activation == "silu", num_warps=8
         )
@@ -57,7 +57,7 @@ def apply_rotary(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """
     out = torch.empty_like(x)
     batch, heads, count, width = x.shape
-    with torch.cuda.device(x.device):
+    with torch.cuda.device_of(x):
         _apply_rotary[(batch * count,)](
             x, cosine, sine, out, count, heads,
             x.stride(0), x.stride(1), x.stride(2),

@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lm_eval.models.huggingface.kernels.compiler import tl, triton
+from lm_eval.models.huggingface.kernels.compiler import can_run_on, tl, triton
 
 
 def supports_writing(k: Tensor, v: Tensor) -> bool:
     """Returns whether the kernel supports keys and values (1, K, N, E) of these shapes."""
-    return bool(k.is_cuda and k.shape == v.shape and k.stride(3) == v.stride(3) == 1)
+    return can_run_on(k.device) and k.shape == v.shape and k.stride(3) == v.stride(3) == 1
 
 
 def write_pages(
@@ -23,7 +23,7 @@ def write_pages(
     if not len(node):
         return
     _, heads, _, width = k.shape
-    with torch.cuda.device(k.device):
+    with torch.cuda.device_of(k):
         _write_pages[(len(node),)](
             k, v, keys, values, node, page, offset, heads,
             k.stride(1), k.stride(2), v.stride(1), v.stride(2),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lm_eval.models.huggingface.attention import AttentionSettings
-from lm_eval.models.huggingface.kernels.compiler import tl, triton
+from lm_eval.models.huggingface.kernels.compiler import can_run_on, tl, triton
 from lm_eval.models.huggingface.pages import PAGE, ROWS_PER_TILE, PagedRows
 
 SHARED_KEYS = 128
@@ -43,9 +43,11 @@ LOG2_E = 1.4426950408889634
 
 
 def supports_pages(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Returns whether the kernels support heads of these shapes, (B, H or K, 1, E)."""
+    """Returns whether the kernels run where these heads (B, H or K, 1, E) are, and support them."""
+    if not can_run_on(q.device) or q.dtype == torch.float64:
+        return False
     fits: bool = q.shape[-1] == k.shape[-1] == v.shape[-1] <= MAX_HEAD_WIDTH
-    return fits and q.shape[1] // k.shape[1] <= MAX_GROUP and q.dtype != torch.float64
+    return fits and q.shape[1] // k.shape[1] <= MAX_GROUP
 
 
 def attend_pages(
@@ -85,7 +87,7 @@ def attend_pages(
     before = torch.empty((parts, count, heads, width), dtype=torch.float32, device=q.device)
     before_lse = torch.empty((parts, count, heads), dtype=torch.float32, device=q.device)
     out = torch.empty((count, heads, width), dtype=q.dtype, device=q.device)
-    with torch.cuda.device(q.device):
+    with torch.cuda.device_of(q):
         if parts:
             at_once = min(triton.next_power_of_2(group), MAX_TILE_QUERIES // ROWS_PER_TILE)
             portions = triton.cdiv(group, at_once)

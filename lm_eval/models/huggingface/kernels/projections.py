@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lm_eval.models.huggingface.kernels.compiler import triton
+from lm_eval.models.huggingface.kernels.compiler import can_run_on
 from lm_eval.models.huggingface.replaced_forwards import Forward
 
 NAMES = ("q_proj", "k_proj", "v_proj")
@@ -25,8 +25,6 @@ def merge_projections(model: nn.Module) -> dict[nn.Module, Forward]:
     They hold a copy of the weights. The result is empty without Triton.
     """
     forwards: dict[nn.Module, Forward] = {}
-    if triton is None:
-        return forwards
     for module in model.modules():
         parts = [getattr(module, name, None) for name in NAMES]
         if all(_is_plain_linear(part) for part in parts) and _match(parts):
@@ -38,7 +36,7 @@ def _is_plain_linear(module: Any) -> bool:
     """Returns whether a module is a linear layer on a GPU, without hooks or anything special."""
     return (
         type(module) is nn.Linear
-        and module.weight.is_cuda
+        and can_run_on(module.weight.device)
         and not hasattr(module.weight, "device_mesh")
         and not module._forward_hooks
         and not module._forward_pre_hooks

@@ -11,7 +11,7 @@ import logging
 import torch
 from torch import Tensor
 
-from lm_eval.models.huggingface.kernels.compiler import tl, triton
+from lm_eval.models.huggingface.kernels.compiler import can_run_on, tl, triton
 from lm_eval.models.huggingface.torch_reduction import reduce_by_torch
 
 logger = logging.getLogger(__name__)
@@ -24,21 +24,19 @@ def reduce_by_triton(logits: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.contiguous()
     total = torch.empty(len(logits), device=logits.device, dtype=torch.float32)
     best = torch.empty(len(logits), device=logits.device, dtype=torch.int64)
-    with torch.cuda.device(logits.device):
+    with torch.cuda.device_of(logits):
         _reduce[(len(logits),)](logits, total, best, logits.shape[1], block=BLOCK)
     return total, best
 
 
 @functools.cache
-def triton_works() -> bool:
-    """Returns whether the kernel compiles on this machine and agrees with torch.
+def _works_on(device: str) -> bool:
+    """Returns whether the kernel compiles on this type of device and agrees with torch.
 
     It is tried once per process. If it fails or disagrees, a warning is logged.
     """
-    if triton is None:
-        return False
     try:
-        trial = torch.randn(3, BLOCK + 77, device="cuda").bfloat16()
+        trial = torch.randn(3, BLOCK + 77, device=device).bfloat16()
         total, best = reduce_by_triton(trial)
         expected_total, expected_best = reduce_by_torch(trial)
     except Exception as error:  # compiler and driver errors share no base class
@@ -60,9 +58,10 @@ def triton_works() -> bool:
 def can_reduce(logits: Tensor) -> bool:
     """Returns whether `reduce_by_triton` supports these logits on this machine.
 
-    They must be on a CUDA device and not in float64, and the kernel must work (`triton_works`).
+    They must be on a GPU and not in float64, and the kernel must work there.
     """
-    return bool(logits.is_cuda and logits.dtype != torch.float64 and triton_works())
+    device = logits.device
+    return can_run_on(device) and logits.dtype != torch.float64 and _works_on(device.type)
 
 
 if triton is not None:

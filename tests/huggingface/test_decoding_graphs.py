@@ -1,0 +1,193 @@
+"""Tests that captured and replayed decoding steps give the plain loop's answers, without a GPU.
+
+`recorded_graphs.py` stands in for CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lm_eval.models.conventions import Generation
+from lm_eval.models.huggingface import (
+    accelerated,
+    continuous_batching,
+    decoding_check,
+    decoding_step,
+)
+from lm_eval.models.huggingface.attention import NO_KERNELS
+from lm_eval.models.huggingface.continuous_batching import Decoding
+from lm_eval.models.huggingface.network import Network
+from tests.huggingface.conftest import ARCHITECTURES, VOCABULARY, make_model, torch
+from tests.huggingface.recorded_graphs import GARBAGE, RecordedGraph, recorded_graphs
+from tests.huggingface.test_continuous_batching import (
+    CPU,
+    RARE_STOPS,
+    draw_prompts,
+    make_batch,
+    plainly,
+)
+
+__all__ = ["recorded_graphs"]
+
+SHARING = [name for name in ARCHITECTURES if ARCHITECTURES[name][3]]
+
+
+@pytest.fixture
+def graphs(
+    recorded_graphs: type[RecordedGraph], monkeypatch: pytest.MonkeyPatch
+) -> type[RecordedGraph]:
+    """Lets steps be captured on the CPU, for small batches too."""
+    monkeypatch.setattr(continuous_batching, "GRAPH_DEVICES", ("cpu",))
+    monkeypatch.setattr(decoding_check, "CONTINUOUS_DEVICES", ("cpu",))
+    monkeypatch.setattr(accelerated, "can_compile", lambda: True)
+    monkeypatch.setattr(decoding_step, "MIN_BATCH_SIZE", 2)
+    monkeypatch.setattr(decoding_step, "MIN_STEPS_TO_CAPTURE", 3)
+    monkeypatch.setattr(continuous_batching, "ADMISSION_SHARE", 4)
+    return recorded_graphs
+
+
+def test_a_capture_computes_nothing_and_a_replay_everything(
+    graphs: type[RecordedGraph],
+) -> None:
+    """This tests the stand-in itself: what it is worth depends on it."""
+    total, given = torch.zeros(3), torch.arange(3.0)
+    with torch.inference_mode():
+        graph = graphs()
+        graph.capture_begin()
+        total += given * 2
+        doubled = total.clone()
+        graph.capture_end()
+        assert total.tolist() == [0, 0, 0]
+        assert doubled.tolist() == [GARBAGE] * 3  # memory that was not written yet
+        graph.replay()
+        given.copy_(torch.ones(3))
+        graph.replay()
+    assert total.tolist() == doubled.tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    "needs_the_host",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.sum() > 1),
+        lambda x: x.tolist(),
+        lambda x: x.numpy(),
+        lambda x: x[x > 1],
+        lambda x: x.nonzero(),
+        lambda x: x.unique(),
+        lambda x: torch.tensor([1.0]) + x,
+    ],
+)
+def test_operations_that_need_the_host_cannot_be_captured(
+    needs_the_host: Callable[[Any], Any], graphs: type[RecordedGraph]
+) -> None:
+    """This, too, tests the stand-in."""
+    given = torch.arange(3.0)
+    with torch.inference_mode():
+        graph = graphs()
+        graph.capture_begin()
+        with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+            needs_the_host(given)
+        graph.capture_end()
+        assert given[torch.tensor([2])].item() == 2
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_all_architectures_answer_by_replayed_steps(name: str, graphs: type[RecordedGraph]) -> None:
+    model = make_model(*ARCHITECTURES[name][:3])
+    prompts, settings = draw_prompts(12), Generation(max_gen_toks=40)
+    batch = make_batch(model, prompts, settings, RARE_STOPS, max_rows=6)
+    found = {request: (text, tokens) for request, text, tokens in batch.run()}
+    assert found == plainly(model, prompts, settings, RARE_STOPS)
+    assert graphs.captured > 0
+    assert graphs.replayed > 20 * graphs.captured
+
+
+@pytest.mark.parametrize(
+    ("settings", "repeats", "options"),
+    [
+        (Generation(max_gen_toks=60), 1, {}),
+        (Generation(max_gen_toks=60), 1, {"decoding": Decoding(cascade=False)}),
+        (Generation(max_gen_toks=60, temperature=0.8, top_k=50), 5, {}),
+        (Generation(max_gen_toks=100, temperature=1.2, top_p=0.9), 3, {"max_pages": 30}),
+    ],
+)
+def test_a_step_is_captured_for_each_batch_size(
+    llama: Any,
+    graphs: type[RecordedGraph],
+    settings: Generation,
+    repeats: int,
+    options: dict[str, Any],
+) -> None:
+    """Answers end and begin, so the batch shrinks and grows; where pages run out, some repeat."""
+    prompts = draw_prompts(30 // repeats, repeats)
+    batch = make_batch(llama, prompts, settings, RARE_STOPS, max_rows=12, **options)
+    found = [(request, (text, tokens)) for request, text, tokens in batch.run()]
+    expected = plainly(llama, prompts, settings, RARE_STOPS)
+    assert len(found) == len(expected)
+    assert dict(found) == expected
+    assert len(batch.step._captured) == graphs.captured >= 2
+    assert batch.pool.free == batch.cache.pages - 1
+
+
+def find_decoding(model: Any) -> Decoding | None:
+    network, rng = Network(model), random.Random(0)
+    stem = [rng.randrange(1, VOCABULARY) for _ in range(40)]
+    texts = [stem + [rng.randrange(1, VOCABULARY) for _ in range(n)] for n in (5, 9, 30)]
+    return decoding_check.find_decoding(
+        network, lambda tokens: model(tokens).logits, texts, CPU, NO_KERNELS, 1e-3
+    )
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_the_check_chooses_graphs_for_all_architectures(
+    name: str, graphs: type[RecordedGraph]
+) -> None:
+    assert find_decoding(make_model(*ARCHITECTURES[name][:3])) == Decoding(True, True)
+    assert graphs.replayed > 0
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("llama", "hooks, which a graph would run only once"), ("mixtral", "cannot be captured")],
+)
+def test_steps_that_need_the_host_are_launched_one_by_one(
+    name: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Transformers' `eager` experts choose on the host; a hook may do anything there."""
+    model = make_model(*ARCHITECTURES[name][:3])
+    if name == "mixtral":
+        model.set_experts_implementation("eager")
+    else:
+        model.model.register_forward_hook(lambda *given: None)
+    with caplog.at_level("INFO", "lm_eval"):
+        assert find_decoding(model) == Decoding(cascade=True, graphs=False)
+    assert reason in caplog.text
+    assert "Decoding by continuous batching with CUDA graphs is not used" in caplog.text
+
+
+def test_a_run_goes_on_if_a_step_of_another_size_cannot_be_captured(
+    llama: Any,
+    graphs: type[RecordedGraph],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    step = decoding_step.DecodingStep._step
+
+    def broken(self: Any, size: int) -> None:
+        step(self, size)
+        if graphs.captured and torch.utils._python_dispatch._get_current_dispatch_mode():
+            self.token.sum().item()
+
+    monkeypatch.setattr(decoding_step.DecodingStep, "_step", broken)
+    prompts, settings = draw_prompts(20), Generation(max_gen_toks=60)
+    batch = make_batch(llama, prompts, settings, RARE_STOPS, max_rows=12)
+    found = {request: (text, tokens) for request, text, tokens in batch.run()}
+    assert found == plainly(llama, prompts, settings, RARE_STOPS)
+    assert len(batch.step._captured) == 1
+    assert "Decoding steps are not captured as CUDA graphs: RuntimeError" in caplog.text
