@@ -8,6 +8,7 @@
 #   .venv/docs       mkdocs-material, for the documentation site (`make docs`)
 #   .venv/browser    base dependencies, pytest and Playwright (`make test-browser`)
 #   .venv/ray        base dependencies, development tools and Ray (`make test-ray`)
+#   .venv/kernels    Triton alone, to interpret our GPU kernels (`make test-kernels`)
 #   .venv/lowest     the oldest versions that pyproject.toml allows (`make test-lowest`)
 #
 # constraints/*.txt pin every package of these environments, so that a new release of one cannot
@@ -26,8 +27,8 @@ WHERE = The command is .venv/bin/lm-eval; 'source .venv/bin/activate' puts it on
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	LMEVAL_PUBLISHED_TASKS=$(CURDIR)/.venv/published-tasks/lm_eval/tasks
 
-.PHONY: help install demo test test-slow test-base test-lowest test-servers test-engines test-sandbox test-browser test-ray lint docs \
-	screenshots pins bench demo-model clean
+.PHONY: help install demo test test-slow test-base test-lowest test-servers test-engines test-sandbox test-browser test-ray \
+	test-kernels lint docs screenshots pins bench demo-model clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -147,6 +148,20 @@ screenshots: .venv/browser/ready-$(VERSION)  ## make the pictures of docs/report
 test-ray: .venv/ray/ready-$(VERSION)  ## run the tests that need a Ray cluster, which they start
 	@echo "==> Running the tests with a Ray cluster of several nodes on this machine (Python $(VERSION))"
 	@$(PYTEST) LMEVAL_TEST_RAY=1 .venv/ray/bin/python -m pytest tests/ray
+
+# Triton is used as an interpreter, in folders of its own: next to torch, without a GPU, it would be
+# imported for nothing. Triton has packages for Linux only.
+TRITON = triton==3.9.0
+.venv/kernels/$(VERSION)/ready: .venv/test/ready-$(VERSION)
+	@echo "==> Downloading Triton (1 GB) into .venv/kernels/$(VERSION)"
+	@rm -rf $(@D)
+	@.venv/test/bin/python $(PIP_QUIET) --no-deps --target $(@D) $(TRITON)
+	@touch $@
+
+test-kernels: .venv/kernels/$(VERSION)/ready  ## run our GPU kernels without a GPU, in Triton's interpreter
+	@echo "==> Running the tests of GPU kernels in Triton's interpreter (Python $(VERSION))"
+	@$(PYTEST) CUDA_VISIBLE_DEVICES= TRITON_INTERPRET=1 PYTHONPATH=$(CURDIR)/.venv/kernels/$(VERSION) \
+		.venv/test/bin/python -m pytest -n auto tests/huggingface/test_kernels.py
 
 test-engines: .venv/test/ready-$(VERSION)  ## run only those of vLLM and llama.cpp in the same process
 	@.venv/test/bin/python -m tests.servers.environments $(SERVERS)

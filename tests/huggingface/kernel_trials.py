@@ -23,6 +23,7 @@ from tests.huggingface.slow_kernels import apply_rotary, attend, gated_activatio
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALVES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else []
+KINDS = [torch.float32, *HALVES]
 
 
 def draw(*shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
@@ -142,14 +143,14 @@ def try_writing(kind: torch.dtype) -> None:
     assert torch.equal(found, expected)
 
 
+TRIALS = (try_layers, try_attention, try_reduction, try_pages, try_writing)
+
+
 def main() -> None:
     torch.manual_seed(0)
-    for kind in [torch.float32, *HALVES]:
-        try_layers(kind)
-        try_attention(kind)
-        try_reduction(kind)
-        try_pages(kind)
-        try_writing(kind)
+    for kind in KINDS:
+        for trial in TRIALS:
+            trial(kind)
     print("all kernels agree with torch on", DEVICE)
 
 
