@@ -42,6 +42,7 @@ if who == "ours":
 else:
     import local_data  # noqa: F401
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 import workload  # noqa: E402
@@ -87,6 +88,7 @@ def force_lengths(lm: Any, end_token: int, lengths: tuple[int, int]) -> list[int
     Returns a list to which the lengths are appended.
     """
     from lm_eval.models.huggingface.decoding_step import DecodingStep
+    from lm_eval.models.huggingface.packing import copy_to_device
 
     rng = random.Random(0)
     drawn: list[int] = []
@@ -102,9 +104,11 @@ def force_lengths(lm: Any, end_token: int, lengths: tuple[int, int]) -> list[int
             ends[id(self)] = torch.zeros_like(self.token)
         new = [rng.randint(*lengths) for _ in range(len(tokens))]
         drawn.extend(new)
-        held = torch.cat([ends[id(self)], torch.tensor(new, dtype=torch.int64).to(self.device)])
-        index = torch.from_numpy(source).to(self.device)
-        ends[id(self)][: len(source)] = held[index]
+        # As in the decoding step, without waiting for the device.
+        fresh = copy_to_device(np.array(new, dtype=np.int64), self.device)
+        held = torch.cat([ends[id(self)], fresh])
+        index = copy_to_device(source, self.device)
+        ends[id(self)][: len(source)] = held.index_select(0, index)
 
     def step(self: Any, size: int) -> None:
         running.append((self, size))

@@ -214,6 +214,12 @@ class StepwisePlan:
         self.taken = 0
         """How many sequences, in sorted order, are in batches."""
 
+    def next_size(self, max_tokens: int, max_requests: int) -> int:
+        """Returns how many sequences `take` would return; 0 if none is left."""
+        if self.taken == len(self.ordered.order) or not max_requests:
+            return 0
+        return _next_range(self.ordered, self.taken, max_tokens, max_requests).last - self.taken
+
     def take(self, max_tokens: int, max_requests: int) -> Batch:
         """Returns the next batch, packed as a prefix tree; it has at least one sequence.
 

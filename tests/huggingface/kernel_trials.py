@@ -112,7 +112,8 @@ def try_pages(kind: torch.dtype) -> None:
         groups = pages.find_groups(table, full, 1)
         assert [group.pages for group in groups] == [2]
         *tiles, _ = pages.make_tiles(groups, pages.max_tiles(rows))
-        arrays = [table, position, full, *tiles]
+        order = pages.longest_first(position, np.where(full, 2, 0))
+        arrays = [table, position, full, *tiles, order]
         sent = pages.PagedRows(*(torch.from_numpy(x.astype(np.int32)).to(DEVICE) for x in arrays))
         q, k, v = (draw(rows, n, width, kind=kind) for n in (heads, key_heads, key_heads))
         stored = draw(2, 4 * rows + 8, key_heads, pages.PAGE, width, kind=kind)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lm_eval.models.huggingface.check import TOLERANCE
-from lm_eval.models.huggingface.decoding_check import describe_error, max_logprob_difference
+from lm_eval.models.huggingface.decoding_check import describe_error, logprob_difference
 from lm_eval.models.huggingface.memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ def batching_difference(
     if together.dim() == 1:
         return "" if torch.equal(together, alone) else "other tokens are generated"
     for batched, single in zip(together, alone, strict=False):
-        worst = max_logprob_difference(batched, single)
+        worst = logprob_difference(batched[None], single[None])
         if not worst <= TOLERANCE.get(dtype, 0.15):
             return f"log-probabilities differ by {worst:.2g} per token"
         if batched.argmax() != single.argmax():

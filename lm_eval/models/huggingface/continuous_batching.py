@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,6 +153,16 @@ class _Waiting:
         """Yields the waiting prompts, in order."""
         for place in self.plan.ordered.order[self.plan.taken :].tolist():
             yield self.units[place]
+
+
+class _Admitted(NamedTuple):
+    """A waiting prompt whose answers have got rows and pages."""
+
+    unit: int
+    """Its index."""
+    rows: list[Row]
+    writes: list[tuple[slice, int]]
+    """Positions of the prompt that are not stored yet, each with the page that will hold them."""
 
 
 class ContinuousBatch:
@@ -319,37 +330,44 @@ class ContinuousBatch:
             first = len(self.prompts)
             self.prompts, self._again = [*self.prompts, *self._again], []
             self._waiting = self._plan(list(range(first, len(self.prompts))))
-        admitted: dict[int, list[Row]] = {}
-        writes: dict[int, list[tuple[slice, int]]] = {}
+        # The pages of a batch are allocated while the device reads the batch before it.
+        while admitted := self._allocate_next(self.max_rows - len(self._rows)):
+            self._prefill(admitted)
+        if not self._rows and not self._launched:
+            raise torch.OutOfMemoryError("out of memory: the key-value cache is too small")
+
+    def _allocate_next(self, free: int) -> list[_Admitted]:
+        """Returns the next waiting prompts that fit into one forward pass, with their new rows.
+
+        They have at most `free` answers in all, and there are pages for them. The result may be
+        empty.
+        """
+        fitting, answers = 0, 0
         for unit in self._waiting.next_units():
-            count = self.prompts[unit].num_answers(self.settings)
-            if count > free:
+            answers += self.prompts[unit].num_answers(self.settings)
+            if answers > free:
                 break
+            fitting += 1
+        admitted: list[_Admitted] = []
+        others = self.max_rows - free
+        for unit in islice(
+            self._waiting.next_units(), self._waiting.plan.next_size(self.max_tokens, fitting)
+        ):
             try:
-                others = self.max_rows - free
-                admitted[unit], writes[unit] = self._allocate(unit, count, others)
+                admitted.append(self._allocate(unit, others))
             except OutOfPagesError:
                 break
-            free -= count
-        if not admitted:
-            if not self._rows and not self._launched:
-                raise torch.OutOfMemoryError("out of memory: the key-value cache is too small")
-            return
-        left = len(admitted)
-        while left:
-            left -= self._prefill(admitted, writes, left)
+            others += len(admitted[-1].rows)
+        return admitted
 
-    def _allocate(
-        self, unit: int, count: int, others: int
-    ) -> tuple[list[Row], list[tuple[slice, int]]]:
-        """Returns new rows for the answers to a prompt, with their pages, and what to write there.
+    def _allocate(self, unit: int, others: int) -> _Admitted:
+        """Returns a prompt with new rows for its answers, which have the pages to read it.
 
-        The second is a list of positions of the prompt, each with the page that holds them. Raises
-        `OutOfPagesError` if there are too few free pages; then nothing has changed. `others` is the
-        number of rows in use.
+        Raises `OutOfPagesError` if there are too few free pages; then nothing has changed. `others`
+        is the number of rows in use.
         """
         prompt = self.prompts[unit]
-        length = len(prompt.tokens)
+        count, length = prompt.num_answers(self.settings), len(prompt.tokens)
         full, unwritten = self.pool.share(np.array(prompt.tokens))
         # Every row, new or old, can then grow by a page at once.
         if self.pool.free < 2 * count + others:
@@ -365,22 +383,16 @@ class ContinuousBatch:
             requests = (prompt.requests[number],) if self.settings.sampled else prompt.requests
             answer = GrowingAnswer(self.decode, self.stop_conditions, self.settings.max_gen_toks)
             rows.append(Row(unit, number, requests, answer, pages, len(full), length))
-        return rows, places
+        return _Admitted(unit, rows, places)
 
-    def _prefill(
-        self,
-        admitted: dict[int, list[Row]],
-        writes: dict[int, list[tuple[slice, int]]],
-        most: int,
-    ) -> int:
-        """Reads the next waiting prompts, at most `most`; returns how many."""
+    def _prefill(self, admitted: list[_Admitted]) -> None:
+        """Reads the next waiting prompts, which are those admitted, in one forward pass."""
         waiting = self._waiting
-        batch = waiting.plan.take(self.max_tokens, most)
-        units = [waiting.units[place] for place in batch.requests.tolist()]
+        batch = waiting.plan.take(self.max_tokens, len(admitted))
         places = []
-        for unit, last in zip(units, batch.scored.tolist(), strict=True):
+        for prompt, last in zip(admitted, batch.scored.tolist(), strict=True):
             path = batch.path(last)
-            places += [(path[part], page) for part, page in writes[unit]]
+            places += [(path[part], page) for part, page in prompt.writes]
         count = len(batch.tokens) - batch.num_cached
         if self.device.type in ROUNDED_SIZE_DEVICES:
             batch = pad_batch(batch, max(count, min(round_up(count), self.max_tokens)))
@@ -398,8 +410,9 @@ class ContinuousBatch:
         )
         with use_layout(self.network.configs, tree):
             hidden = self.network.hidden(tokens, position)[0]
-        rows = [row for unit in units for row in admitted[unit]]
-        where = np.repeat(batch.scored - batch.num_cached, [len(admitted[unit]) for unit in units])
+        rows = [row for prompt in admitted for row in prompt.rows]
+        counts = [len(prompt.rows) for prompt in admitted]
+        where = np.repeat(batch.scored - batch.num_cached, counts)
         last_states = hidden.index_select(0, copy_to_device(where, self.device).to(hidden.device))
         logits = self.network.logits(last_states)
         draws = random_draws(
@@ -410,9 +423,8 @@ class ContinuousBatch:
         self._add_rows(rows, token, draws)
         marked = torch.where(is_number, token, NAN_TOKEN)
         self._launched.append(Launched.of(rows, marked[None], by_steps=False))
-        read = [self.prompts[unit] for unit in units if unit < self._first_again]
+        read = [self.prompts[p.unit] for p in admitted if p.unit < self._first_again]
         self.usage.count_prompt(sum(len(p.tokens) * len(p.requests) for p in read), count)
-        return len(units)
 
     # -- the batch ---------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ FORCED_STEPS = 3
 PROGRAMS = 140
 """The larger of the two trial batches has so many rows times key heads: kernels of large batches
 are others than those of small ones."""
+COMPARED_TOKENS = 50
+"""Only so many of the most likely tokens are compared: the others are hardly ever chosen."""
 DECODING_MODES = {
     "continuous batching with CUDA graphs": Decoding(cascade=True, graphs=True),
     "continuous batching without CUDA graphs": Decoding(cascade=True, graphs=False),
@@ -105,10 +107,10 @@ def paged_decoding_difference(
 ) -> str:
     """Returns in words how decoding in pages differs from one forward pass over all tokens.
 
-    Returns an empty string if no log-probability differs by more than `tolerance`. If decoding
-    raises an error, returns a description of it; only a lack of memory is raised. `expected` are
-    the logits of the last positions of each text; the other parameters are those of
-    `find_decoding`.
+    Returns an empty string if the log-probabilities differ by at most `tolerance`
+    (`logprob_difference`). If decoding raises an error, returns a description of it; only a lack of
+    memory is raised. `expected` are the logits of the last positions of each text; the other
+    parameters are those of `find_decoding`.
     """
     heads = getattr(network.config, "num_key_value_heads", None) or 1
     worst = 0.0
@@ -139,7 +141,7 @@ def paged_decoding_difference(
                     forced = [texts[i][step - FORCED_STEPS] for i in owners]
                     found = batch.step_with(torch.tensor(forced, device=device))
                     true = torch.stack([expected[i][step] for i in owners])
-                    worst = max(worst, max_difference(found, true))
+                    worst = max(worst, logprob_difference(found, true))
             if decoding.graphs and not batch.step.graphs:
                 return "a step cannot be captured"
     except Exception as error:  # third-party model code can raise anything
@@ -159,8 +161,9 @@ def decoding_difference(
 ) -> str:
     """Returns in words how decoding token by token differs from one forward pass over all tokens.
 
-    Returns an empty string if no log-probability differs by more than `tolerance`. If decoding
-    raises an error, returns a description of it; only a lack of memory is raised.
+    Returns an empty string if the log-probabilities differ by at most `tolerance`
+    (`logprob_difference`). If decoding raises an error, returns a description of it; only a lack of
+    memory is raised.
 
     Args:
         network: the model, which decodes with a key-value cache.
@@ -186,30 +189,25 @@ def decoding_difference(
         return describe_error(error)
     for row, text in zip(found, texts, strict=True):
         with torch.inference_mode():
-            worst = max_logprob_difference(row, logits(torch.tensor([text], device=device))[0, -1])
+            true = logits(torch.tensor([text], device=device))[0, -1:]
+        worst = logprob_difference(row[None], true)
         if not worst <= tolerance:
             return f"log-probabilities differ by {worst:.2g} per token"
     return ""
 
 
-def max_logprob_difference(found: Tensor, true: Tensor) -> float:
-    """Returns the largest difference in log-probability between two rows of logits.
+def logprob_difference(found: Tensor, true: Tensor) -> float:
+    """Returns how much the log-probabilities of rows of logits (rows, V) differ, in the worst row.
 
-    Only the 50 tokens that are most likely by `true` are compared.
-    """
-    return max_difference(found[None], true[None])
-
-
-def max_difference(found: Tensor, true: Tensor) -> float:
-    """Returns the largest difference in log-probability between rows of logits (rows, V).
-
-    Only the 50 tokens of each row that are most likely by `true` are compared. NaN counts as an
-    infinite difference.
+    That is the root mean square over the 50 tokens that are most likely by `true`. A wrong state
+    changes all of them; of rounding errors the largest grows with the size of the model, and with
+    the number of tokens that are compared. NaN counts as an infinite difference.
     """
     expected = torch.log_softmax(true.float(), -1)
-    likely = expected.topk(min(50, expected.shape[1])).indices
+    likely = expected.topk(min(COMPARED_TOKENS, expected.shape[1])).indices
     actual = torch.log_softmax(found.float(), -1).to(expected.device)
-    worst = float((actual - expected).gather(1, likely).abs().max())
+    off = (actual - expected).gather(1, likely)
+    worst = float(off.square().mean(dim=1).sqrt().max())
     return worst if worst == worst else float("inf")
 
 

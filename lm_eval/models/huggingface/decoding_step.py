@@ -27,6 +27,7 @@ from lm_eval.models.huggingface.pages import (
     ROWS_PER_TILE,
     Group,
     PagedRows,
+    longest_first,
     make_tiles,
     max_tiles,
 )
@@ -112,6 +113,7 @@ class DecodingStep:
             "tile_rows": (tiles, ROWS_PER_TILE),
             "tile_count": (tiles,),
             "tile_pages": (tiles,),
+            "order": (max_rows,),
         }
         total = sum(_aligned(int(np.prod(shape))) for shape in self._shapes.values())
         self._state = torch.zeros(total, dtype=torch.int32, device=device)
@@ -126,9 +128,13 @@ class DecodingStep:
         """The logits (rows, V) of the last step."""
         self._marked = torch.zeros(max_rows, dtype=torch.int64, device=device)
         self._history = torch.zeros((steps, max_rows), dtype=torch.int64, device=device)
-        self._captured: dict[int, tuple[Any, Tensor]] = {}
+        self._has_groups = False
+        """Whether rows have read their first pages together. Before, steps launch no kernel for
+        that; afterwards they do, whatever rows follow."""
+        self._captured: dict[tuple[int, bool], tuple[Any, Tensor]] = {}
+        """Captured steps with their logits, by batch size and `_has_groups`."""
         self._memory_pool: Any = None
-        self._tried: set[int] = set()
+        self._tried: set[tuple[int, bool]] = set()
 
     def _split(self, flat: Any) -> dict[str, Any]:
         """Returns views of an array or tensor that holds all integer buffers one after another."""
@@ -160,12 +166,15 @@ class DecodingStep:
             views["table"][row, : len(pages)] = pages
         views["position"][: len(position)] = position
         views["chosen"][: len(chosen)] = chosen
-        tiles = max_tiles(self.size_for(len(table)))
+        size = self.size_for(len(table))
+        tiles = max_tiles(size)
         rows, count, pages_of, used = make_tiles(groups, tiles)
         for name, part in (("tile_rows", rows), ("tile_count", count), ("tile_pages", pages_of)):
             views[name][:tiles] = part
         for group in used:
             views["shared"][group.rows] = group.pages
+        views["order"][:size] = longest_first(views["position"][:size], views["shared"][:size])
+        self._has_groups = self._has_groups or bool(used)
         self._state.copy_(copy_to_device(flat, self.device), non_blocking=True)
 
     def choose_rows(self, source: Ints, tokens: Tensor, draws: Any) -> None:
@@ -192,7 +201,7 @@ class DecodingStep:
         """
         size = self.size_for(rows)
         for step in range(steps):
-            captured = self._captured.get(size)
+            captured = self._captured.get((size, self._has_groups))
             if captured is not None:
                 graph, self.logits = captured
                 graph.replay()
@@ -206,13 +215,14 @@ class DecodingStep:
     def _step(self, size: int) -> None:
         """Runs one step of `size` rows. Reads and writes the buffers only."""
         own = {name: self._buffers[name] for name in self._shapes}
-        tiles = max_tiles(size)
+        tiles = max_tiles(size) if self._has_groups else 0
         position, chosen = own["position"][:size], own["chosen"][:size]
         rows = PagedRows(
             own["table"][:size],
             position,
             own["shared"][:size],
             *(own[name][:tiles] for name in ("tile_rows", "tile_count", "tile_pages")),
+            own["order"][:size],
         )
         with use_layout(self.network.configs, PagedStep(self.cache, rows)):
             hidden = self.network.hidden(self.token[:size, None], position[:, None].long())
@@ -230,12 +240,13 @@ class DecodingStep:
 
     def _capture(self, size: int) -> None:
         """Captures a step of `size` rows. If that fails, steps are launched as usual."""
-        if size in self._tried:
+        kind = size, self._has_groups
+        if kind in self._tried:
             return
-        self._tried.add(size)
+        self._tried.add(kind)
         of_last_step = self.logits
         try:
-            self._captured[size] = self._captured_step(size), self.logits
+            self._captured[kind] = self._captured_step(size), self.logits
         except Exception as error:  # model code may do things that cannot be captured
             if is_out_of_memory(error):
                 raise

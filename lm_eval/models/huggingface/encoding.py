@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
 from typing import Any
 
 import tokenizers
@@ -87,9 +87,7 @@ class TextEncoder:
         distinct = list(dict.fromkeys(texts))
         if not distinct:
             return {}
-        if self._encode is None:
-            self._encode = fast_encoder(self.tokenizer, distinct[:SAMPLE_SIZE])
-        coded = self._encode(distinct)
+        coded = self._encoder(distinct)(distinct)
         if self.embeddings is not None:
             for text, tokens in zip(distinct, coded, strict=True):
                 self._check_known(text, tokens, self.embeddings)
@@ -141,23 +139,46 @@ class TextEncoder:
         moved = [
             move_spaces(context, rest) if context else (context, rest) for context, rest in pairs
         ]
-        if self._encode is None and moved:
-            self._encode = fast_encoder(
-                self.tokenizer, ["".join(pair) for pair in moved[:SAMPLE_SIZE]]
-            )
+        if moved:
+            self._encoder("".join(pair) for pair in moved)
         in_parts = causal and self.splits_words
         windows = self._encode_moved(moved, prefix_token, causal, in_parts)
-        long = [i for i, (context, _) in enumerate(moved) if len(context) >= LONG_CHARS]
-        if in_parts and long:
-            sample = long[
-                :: -(-len(long) // (LATER_SAMPLE_SIZE if self._compared else SAMPLE_SIZE))
-            ]
-            self._compared = True
+        if in_parts and (sample := self._sample([context for context, _ in moved])):
             whole = self._encode_moved([moved[i] for i in sample], prefix_token, causal, False)
             if whole != [windows[i] for i in sample]:
                 self.splits_words = False
                 return self._encode_moved(moved, prefix_token, causal, False)
         return windows
+
+    def encode_contexts(self, texts: Iterable[str]) -> dict[str, list[int]]:
+        """Returns the tokens of each context, by text, as `encode_all` does.
+
+        If the tokenizer splits text into words, beginnings that many contexts share are encoded
+        once, and compared as in `encode_pairs`.
+        """
+        distinct = list(dict.fromkeys(texts))
+        if not self.splits_words or not distinct:
+            return self.encode_all(distinct)
+        self._encoder(distinct)
+        coded = self._encode_contexts(distinct)
+        whole = self.encode_all(distinct[i] for i in self._sample(distinct))
+        if any(coded[text] != tokens for text, tokens in whole.items()):
+            self.splits_words = False
+            return self.encode_all(distinct)
+        return {text: coded[text] for text in distinct}
+
+    def _encoder(self, texts: Iterable[str]) -> Encode:
+        """Returns the function that encodes texts; the first call finds it with some of them."""
+        if self._encode is None:
+            self._encode = fast_encoder(self.tokenizer, list(islice(texts, SAMPLE_SIZE)))
+        return self._encode
+
+    def _sample(self, contexts: Sequence[str]) -> list[int]:
+        """Returns the indices of the long contexts to compare: more of them in the first call."""
+        long = [i for i, context in enumerate(contexts) if len(context) >= LONG_CHARS]
+        most = LATER_SAMPLE_SIZE if self._compared else SAMPLE_SIZE
+        self._compared = self._compared or bool(long)
+        return long[:: max(1, -(-len(long) // most))]
 
     def _encode_moved(
         self, moved: list[tuple[str, str]], prefix_token: int, causal: bool, in_parts: bool

@@ -17,7 +17,7 @@ from torch import Tensor
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import ENCODE_PAIR
 from lm_eval.api.registry import register_model
-from lm_eval.engine.gc_pause import gc_paused
+from lm_eval.engine.gc_pause import full_gc_postponed, gc_paused
 from lm_eval.engine.progress import progress, stage
 from lm_eval.errors import ConfigError, EvalError, ModelError, as_original_type, nearest
 from lm_eval.models.context_length import text_config
@@ -499,7 +499,7 @@ class HFLM(LoopSupport):
             disable=quiet,
             tokens=lambda: usage.tokens_generated,
         )
-        with self._evaluation_call(requests), bar_of as bar:
+        with self._evaluation_call(requests), bar_of as bar, full_gc_postponed():
             hook = self.cache_hook
             by_position = getattr(hook, "takes_positions", False)
             for i, text in self._generator().answer(requests, in_order=not by_position):
@@ -566,7 +566,7 @@ class HFLM(LoopSupport):
         elif self._replaces("tok_encode"):
             codes = {text: self.tok_encode(text) for text in dict.fromkeys(texts)}
         else:
-            codes = self.text_encoder.encode_all(texts)
+            codes = self.text_encoder.encode_contexts(texts)
         return {text: tokens or [self.prefix_token_id] for text, tokens in codes.items()}
 
     def _decode_rows(self, rows: list[list[int]]) -> list[str]:

@@ -47,11 +47,25 @@ class PagedRows(NamedTuple):
     """The number of rows of each tile; 0 for an unused tile."""
     tile_pages: Tensor
     """The number of leading pages that the rows of each tile share."""
+    order: Tensor
+    """The rows in the order in which a GPU begins them (`longest_first`)."""
 
 
 def max_tiles(rows: int) -> int:
     """Returns the number of tiles for which a batch of `rows` rows has room."""
     return -(-rows // ROWS_PER_TILE) + ROWS_PER_TILE
+
+
+def longest_first(position: Ints, shared: Ints) -> Ints:
+    """Returns the rows in the order of the keys that they read alone, the most first.
+
+    A GPU begins a row when another one ends. If long rows came last, most of it would wait for them.
+
+    Args:
+        position: the position of each row's new token.
+        shared: how many leading pages each row reads together with others.
+    """
+    return np.argsort(shared * PAGE - position, kind="stable")
 
 
 class OutOfPagesError(RuntimeError):

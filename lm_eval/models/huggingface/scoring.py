@@ -31,6 +31,8 @@ rows."""
 ROUNDED_SIZE_DEVICES = ("cuda",)
 """Device types whose matrix library takes milliseconds for every new size, so that sizes are
 rounded."""
+LARGEST_STEP = 512
+"""Sizes are rounded up by less than this, so that little is computed in vain."""
 MAX_PENDING_BATCHES = 3
 """How many batches are launched before the scores of the oldest are awaited."""
 
@@ -122,11 +124,11 @@ class ScoredPositions(NamedTuple):
 
 
 def round_up(count: int) -> int:
-    """Returns `count` rounded up, by at most an eighth, so that few different sizes occur.
+    """Returns `count` rounded up so that few different sizes occur.
 
-    Counts up to 16 are unchanged.
+    It grows by at most an eighth, and by less than `LARGEST_STEP`. Counts up to 16 are unchanged.
     """
-    step = 1 << max(0, count.bit_length() - 4)
+    step = min(LARGEST_STEP, 1 << max(0, count.bit_length() - 4))
     return -(-count // step) * step
 
 

@@ -108,7 +108,7 @@ def attend_pages(
             partial_lse = torch.empty((splits, count, heads), dtype=torch.float32, device=q.device)
         _attend_own_pages[(count, key_heads, splits)](
             q, k, v, keys, values, partial, partial_lse, before, before_lse,
-            rows.table, rows.position, rows.shared, settings.sinks,
+            rows.order, rows.table, rows.position, rows.shared, settings.sinks,
             *scores, window, count, heads, rows.table.stride(0), parts, splits,
             q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
             *keys.stride()[:3], *values.stride()[:3],
@@ -208,7 +208,8 @@ if triton is not None:
 
     @triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
     def _attend_own_pages(  # type: ignore[no-untyped-def]
-        q, new_k, new_v, k, v, out, lse, before, before_lse, table, position, shared, sinks,
+        q, new_k, new_v, k, v, out, lse, before, before_lse,
+        order, table, position, shared, sinks,
         scale, cap, window, rows, heads, table_row, parts, splits,
         q_row, q_head, new_k_row, new_k_head, new_v_row, new_v_head,
         k_page, k_head, k_place, v_page, v_head, v_place,
@@ -222,7 +223,7 @@ if triton is not None:
         The first of several splits starts with the new token, the sinks and the shared pages. A
         single split writes the output, several write theirs and its log-sum-exp (base 2).
         """
-        row = tl.program_id(0)
+        row = tl.load(order + tl.program_id(0))
         key_head = tl.program_id(1)
         split = tl.program_id(2)
         here = tl.load(position + row)
