@@ -105,6 +105,11 @@ class SortedSequences:
         """The number of tokens to compute if every shared prefix is computed once."""
         return int(self.lengths.sum() - self.common.sum())
 
+    def tokens_of(self, place: int) -> Ints:
+        """Returns the tokens of the sequence at an index of the sorted order, without a copy."""
+        begin = self.begins[place]
+        return self.tokens[begin : begin + self.lengths[place]]
+
     def holders(self, prefixes: bool = True) -> Ints:
         """Returns for each sequence, in sorted order, the place of one that begins with it.
 

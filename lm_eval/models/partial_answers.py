@@ -23,6 +23,8 @@ class StopConditions:
 
     def truncate(self, tokens: list[int]) -> list[int]:
         """Returns the tokens before the first that ends the answer, or is negative (padding)."""
+        if self.tokens.isdisjoint(tokens) and min(tokens, default=0) >= 0:
+            return tokens[:]
         ends = (n for n, token in enumerate(tokens) if token in self.tokens or token < 0)
         return tokens[: next(ends, len(tokens))]
 
@@ -106,22 +108,24 @@ class GrowingAnswer:
         self._max_tokens = max_tokens
         self._written: list[int] = []
 
-    def add(self, tokens: list[int]) -> str | None:
-        """Adds new tokens; returns the text, cut at the first stop string, if the answer is ended.
+    def add(self, tokens: list[int]) -> bool:
+        """Adds new tokens; returns whether the answer is ended.
 
-        Tokens beyond the maximum number are dropped.
+        Tokens after the end are dropped.
         """
-        if self.extend(tokens):
-            return self.finish(len(tokens))
+        ended = self.extend(tokens)
         if not self._stop_conditions.stops:
-            return None
+            return ended
         tail = self._decode(self.tail(len(tokens)))
-        return self.finish(len(tokens)) if self._stop_conditions.occurs_in(tail) else None
+        if not self._stop_conditions.occurs_in(tail):
+            return ended
+        return self.cut_at_stop(len(tokens)) or ended
 
     def extend(self, tokens: list[int]) -> bool:
         """Adds new tokens; returns whether a token or the maximum number ends the answer.
 
-        Tokens beyond the maximum number are dropped.
+        Tokens beyond the maximum number are dropped. Stop strings are left to the caller, who can
+        search the tails of many answers at once (`tail`, `cut_at_stop`).
         """
         self._written += tokens[: self.room]
         return not self._stop_conditions.tokens.isdisjoint(tokens) or not self.room
@@ -135,30 +139,23 @@ class GrowingAnswer:
         """Returns the last tokens, in which a stop string may be completed by the `new` last."""
         return self._written[-(new + self._stop_conditions.tail_length) :]
 
-    def finish(self, new: int) -> str | None:
-        """Returns the text, cut at the first stop string, if the answer is ended; else None.
+    def cut_at_stop(self, new: int) -> bool:
+        """Returns whether the text contains a stop string; if so, drops the tokens after it.
 
-        The text without its `new` last tokens must not contain a stop string.
+        The text without its `new` last tokens must not contain one. Tokens after one that ends the
+        answer do not count.
         """
         tokens = self.tokens
-        text = self._decode(tokens)
-        cut = cut_at_stop(text, self._stop_conditions.stops)
-        if len(cut) < len(text):
-            self._drop_after_stop(max(0, len(self._written) - new))
-        elif len(tokens) == len(self._written) < self._max_tokens:
-            return None
-        return cut
-
-    def _drop_after_stop(self, old: int) -> None:
-        """Drops the tokens after the one that completes a stop string.
-
-        The text of the first `old` tokens contains none.
-        """
-        tokens = self.tokens
+        if not self._stop_conditions.occurs_in(self._decode(tokens)):
+            return False
+        old = max(0, len(self._written) - new)
+        first = max(0, old - self._stop_conditions.tail_length)
         for count in range(old + 1, len(tokens)):
-            if self._stop_conditions.occurs_in(self._decode(tokens[:count])):
-                self._written = tokens[:count]
-                return
+            if self._stop_conditions.occurs_in(self._decode(tokens[first:count])):
+                tokens = tokens[:count]
+                break
+        self._written = tokens
+        return True
 
     @property
     def tokens(self) -> list[int]:

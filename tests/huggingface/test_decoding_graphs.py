@@ -101,7 +101,7 @@ def test_all_architectures_answer_by_replayed_steps(name: str, graphs: type[Reco
     model = make_model(*ARCHITECTURES[name][:3])
     prompts, settings = draw_prompts(12), Generation(max_gen_toks=40)
     batch = make_batch(model, prompts, settings, RARE_STOPS, max_rows=6)
-    found = {request: (text, tokens) for request, text, tokens in batch.run()}
+    found = dict(batch.run())
     assert found == plainly(model, prompts, settings, RARE_STOPS)
     assert graphs.captured > 0
     assert graphs.replayed > 20 * graphs.captured
@@ -126,7 +126,7 @@ def test_a_step_is_captured_for_each_batch_size(
     """Answers end and begin, so the batch shrinks and grows; where pages run out, some repeat."""
     prompts = draw_prompts(30 // repeats, repeats)
     batch = make_batch(llama, prompts, settings, RARE_STOPS, max_rows=12, **options)
-    found = [(request, (text, tokens)) for request, text, tokens in batch.run()]
+    found = list(batch.run())
     expected = plainly(llama, prompts, settings, RARE_STOPS)
     assert len(found) == len(expected)
     assert dict(found) == expected
@@ -187,7 +187,7 @@ def test_a_run_goes_on_if_a_step_of_another_size_cannot_be_captured(
     monkeypatch.setattr(decoding_step.DecodingStep, "_step", broken)
     prompts, settings = draw_prompts(20), Generation(max_gen_toks=60)
     batch = make_batch(llama, prompts, settings, RARE_STOPS, max_rows=12)
-    found = {request: (text, tokens) for request, text, tokens in batch.run()}
+    found = dict(batch.run())
     assert found == plainly(llama, prompts, settings, RARE_STOPS)
     assert len(batch.step._captured) == 1
     assert "Decoding steps are not captured as CUDA graphs: RuntimeError" in caplog.text

@@ -69,7 +69,7 @@ def test_all_architectures_decode_in_pages(name: str, calls: dict[str, int]) -> 
     model = make_model(*ARCHITECTURES[name][:3])
     prompts, settings = draw_prompts(6), Generation(max_gen_toks=8)
     batch: ContinuousBatch = make_batch(model, prompts, settings, STOPS, max_rows=4)
-    found = {request: (text, tokens) for request, text, tokens in batch.run()}
+    found = dict(batch.run())
     assert {"_write_pages", "_attend_own_pages"} <= set(calls)
     assert found == plainly(model, prompts, settings, STOPS)
 

@@ -425,12 +425,10 @@ class Generator:
         Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
         own. Raises `NaNScoresError` if logits are NaN.
         """
-        loop: Callable[..., Iterator[tuple[int, str, list[int]]]] = partial(
-            generate, seed=self.seed
-        )
+        loop: Callable[..., Iterator[tuple[int, list[int]]]] = partial(generate, seed=self.seed)
         if self.model.device.type in LOOKUP_DEVICES and not settings.sampled:
             loop = generate_with_lookup
-        for request, _, tokens in loop(
+        return loop(
             builtin.network,
             self.model.decode,
             prompts,
@@ -440,8 +438,7 @@ class Generator:
             max_tokens=builtin.budget.tokens,
             attention_kernels=builtin.attention_kernels,
             usage=self.usage,
-        ):
-            yield request, tokens
+        )
 
     def _generate_continuously(
         self,
@@ -474,8 +471,8 @@ class Generator:
                 usage=self.usage,
                 decode_many=self.model.decode_many,
             )
-            for request, _, tokens in batch.run():
-                yield request, tokens
+            found: Iterator[tuple[int, list[int]]] = batch.run()
+            return found
 
         return generate_within_memory(within, prompts, settings, builtin.max_rows)
 

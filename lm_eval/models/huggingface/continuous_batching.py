@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lm_eval.api.usage import Usage
-from lm_eval.engine.plan import SortedSequences, StepwisePlan, pad_batch
+from lm_eval.engine.plan import Ints, SortedSequences, StepwisePlan, pad_batch
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.attention import AttentionKernels, use_layout
 from lm_eval.models.huggingface.decoding_step import (
@@ -35,7 +35,7 @@ from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.packing import copy_to_device
 from lm_eval.models.huggingface.paged_cache import PagedCache, PromptPages
 from lm_eval.models.huggingface.pages import (
-    MIN_PAGES_SAVED,
+    MIN_BYTES_SAVED,
     PAGE,
     OutOfPagesError,
     PagePool,
@@ -154,6 +154,12 @@ class _Waiting:
         for place in self.plan.ordered.order[self.plan.taken :].tolist():
             yield self.units[place]
 
+    def next_tokens(self) -> Iterator[Ints]:
+        """Yields their tokens, in the same order."""
+        ordered = self.plan.ordered
+        for place in range(self.plan.taken, len(ordered.order)):
+            yield ordered.tokens_of(place)
+
 
 class _Admitted(NamedTuple):
     """A waiting prompt whose answers have got rows and pages."""
@@ -185,7 +191,7 @@ class ContinuousBatch:
         usage: Usage,
         decode_many: DecodeMany | None = None,
         max_pages: int | None = None,
-        min_pages_saved: int = MIN_PAGES_SAVED,
+        min_pages_saved: int | None = None,
     ) -> None:
         """Plans the work and allocates the buffers.
 
@@ -206,7 +212,8 @@ class ContinuousBatch:
                 strings; None for `decode`, row by row.
             max_pages: the maximum number of pages of the key-value cache; None for what memory
                 allows.
-            min_pages_saved: rows read common pages together if it saves so many page reads.
+            min_pages_saved: rows read common pages together if it saves so many page reads; None
+                if it saves more time than it takes.
         """
         self.network = network
         self.decode = decode
@@ -220,7 +227,11 @@ class ContinuousBatch:
         self.attention_kernels = attention_kernels
         self.decoding = decoding
         self.usage = usage
-        self.min_pages_saved = min_pages_saved
+        self.min_pages_saved = (
+            -(-MIN_BYTES_SAVED // self._page_bytes_per_layer)
+            if min_pages_saved is None
+            else min_pages_saved
+        )
         answers = [prompt.num_answers(settings) for prompt in prompts]
         self.max_rows = min(max_rows, sum(answers))
         self._waiting = self._plan(list(range(len(prompts))))
@@ -254,8 +265,8 @@ class ContinuousBatch:
 
     # As a decorator, it applies while this runs, not while the caller has an answer.
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def run(self) -> Iterator[tuple[int, str, list[int]]]:
-        """Yields the request index, text and tokens of each answer, as soon as it is finished.
+    def run(self) -> Iterator[tuple[int, list[int]]]:
+        """Yields the request index and the tokens of each answer, as soon as it is finished.
 
         Raises `NaNScoresError` if logits are NaN, and what torch raises if memory runs out.
         """
@@ -315,9 +326,18 @@ class ContinuousBatch:
 
     def _affordable_pages(self) -> int:
         """Returns how many pages fit into a part of the free memory."""
+        return int(MEMORY_SHARE * free_memory(self.device)) // self._page_bytes
+
+    @property
+    def _page_bytes(self) -> int:
+        """The memory that a page takes in all layers."""
         weight = next(self.network.trunk.parameters())
-        size = PAGE * cache_bytes_per_token(self.network.config, weight.dtype)
-        return int(MEMORY_SHARE * free_memory(self.device)) // size
+        return PAGE * cache_bytes_per_token(self.network.config, weight.dtype)
+
+    @property
+    def _page_bytes_per_layer(self) -> int:
+        layers = getattr(self.network.config, "num_hidden_layers", None) or 1
+        return max(1, self._page_bytes // layers)
 
     def _admit(self) -> None:
         """Reads waiting prompts if enough rows are free, and adds their answers to the batch."""
@@ -350,25 +370,25 @@ class ContinuousBatch:
             fitting += 1
         admitted: list[_Admitted] = []
         others = self.max_rows - free
-        for unit in islice(
-            self._waiting.next_units(), self._waiting.plan.next_size(self.max_tokens, fitting)
-        ):
+        size = self._waiting.plan.next_size(self.max_tokens, fitting)
+        following = zip(self._waiting.next_units(), self._waiting.next_tokens(), strict=True)
+        for unit, tokens in islice(following, size):
             try:
-                admitted.append(self._allocate(unit, others))
+                admitted.append(self._allocate(unit, tokens, others))
             except OutOfPagesError:
                 break
             others += len(admitted[-1].rows)
         return admitted
 
-    def _allocate(self, unit: int, others: int) -> _Admitted:
+    def _allocate(self, unit: int, tokens: Ints, others: int) -> _Admitted:
         """Returns a prompt with new rows for its answers, which have the pages to read it.
 
-        Raises `OutOfPagesError` if there are too few free pages; then nothing has changed. `others`
-        is the number of rows in use.
+        Raises `OutOfPagesError` if there are too few free pages; then nothing has changed. `tokens`
+        are those of the prompt, and `others` is the number of rows in use.
         """
         prompt = self.prompts[unit]
-        count, length = prompt.num_answers(self.settings), len(prompt.tokens)
-        full, unwritten = self.pool.share(np.array(prompt.tokens))
+        count, length = prompt.num_answers(self.settings), len(tokens)
+        full, unwritten = self.pool.share(tokens)
         # Every row, new or old, can then grow by a page at once.
         if self.pool.free < 2 * count + others:
             self.pool.release(full)
@@ -504,7 +524,7 @@ class ContinuousBatch:
         numbers = (prompt.repeat(row.number),) if self.settings.sampled else prompt.repeats
         self._again.append(Prompt(prompt.text, prompt.tokens, row.requests, numbers))
 
-    def _read(self, launched: Launched) -> Iterator[tuple[int, str, list[int]]]:
+    def _read(self, launched: Launched) -> Iterator[tuple[int, list[int]]]:
         """Yields the answers that are ended by some launched tokens."""
         found = launched.read()
         if (found == NAN_TOKEN).any():
@@ -512,26 +532,21 @@ class ContinuousBatch:
                 if has_nan and not row.ended:
                     raise NaNScoresError(row.requests[0])
         new = found.shape[1]
-        searched: list[Row] = []
-        ended: list[Row] = []
+        rows: list[Row] = []
         for row, tokens in zip(launched.rows, found.tolist(), strict=True):
+            if not row.ended:
+                rows.append(row)
+                if row.answer.extend(tokens):
+                    row.end()
+        self.usage.count_generated(new * len(rows))
+        if self.stop_conditions.stops:
+            tails = self.decode_many([row.answer.tail(new) for row in rows])
+            for row, tail in zip(rows, tails, strict=True):
+                if self.stop_conditions.occurs_in(tail) and row.answer.cut_at_stop(new):
+                    row.end()
+        for row in rows:
             if row.ended:
-                continue
-            self.usage.count_generated(new)
-            (ended if row.answer.extend(tokens) else searched).append(row)
-        if self.stop_conditions.stops and searched:
-            tails = self.decode_many([row.answer.tail(new) for row in searched])
-            ended += [
-                row
-                for row, tail in zip(searched, tails, strict=True)
-                if self.stop_conditions.occurs_in(tail)
-            ]
-        for row in ended:
-            text = row.answer.finish(new)
-            if text is None:
-                continue
-            row.end()
-            written = row.answer.tokens
-            for request in row.requests:
-                self.usage.count_answer(len(written))
-                yield request, text, written
+                written = row.answer.tokens
+                for request in row.requests:
+                    self.usage.count_answer(len(written))
+                    yield request, written

@@ -221,7 +221,9 @@ class DecodingStep:
             own["table"][:size],
             position,
             own["shared"][:size],
-            *(own[name][:tiles] for name in ("tile_rows", "tile_count", "tile_pages")),
+            own["tile_rows"][:tiles],
+            own["tile_count"][:tiles],
+            own["tile_pages"][:tiles],
             own["order"][:size],
         )
         with use_layout(self.network.configs, PagedStep(self.cache, rows)):

@@ -67,8 +67,8 @@ def generate(
     max_tokens: int,
     attention_kernels: AttentionKernels,
     usage: Usage,
-) -> Iterator[tuple[int, str, list[int]]]:
-    """Yields the request index, text and tokens of each answer, as soon as it is finished.
+) -> Iterator[tuple[int, list[int]]]:
+    """Yields the request index and the tokens of each answer, as soon as it is finished.
 
     Without sampling, all requests of a prompt get the same answer. Raises `NaNScoresError` if
     logits are NaN, because NaN spreads among prompts that are read together.
@@ -114,12 +114,12 @@ def generate(
             usage.count_generated(found.size)
             finished = answers.add(found)
             new = []
-            for i, text in finished:
+            for i, _ in finished:
                 p, r = owners[i]
                 written = answers.tokens(i)
                 for request in (answered[p][r],) if settings.sampled else prompts[p].requests:
                     usage.count_answer(len(written))
-                    yield request, text, written
+                    yield request, written
             if not answers.unfinished:
                 return
             if finished:

@@ -129,8 +129,8 @@ def generate_with_lookup(
     max_tokens: int,
     attention_kernels: AttentionKernels,
     usage: Usage,
-) -> Iterator[tuple[int, str, list[int]]]:
-    """Yields the request index, text and tokens of each answer, as soon as it is finished.
+) -> Iterator[tuple[int, list[int]]]:
+    """Yields the request index and the tokens of each answer, as soon as it is finished.
 
     Decoding is greedy. The parameters are those of `generation.generate`.
     """
@@ -152,14 +152,13 @@ def generate_with_lookup(
         for i, (row, tokens) in enumerate(zip(rows, chosen, strict=True)):
             new = row.check(tokens)
             usage.count_generated(len(new))
-            text = row.answer.add(new)
-            if text is None:
+            if not row.answer.add(new):
                 kept.append(i)
                 continue
             written = row.answer.tokens
             for request in row.prompt.requests:
                 usage.count_answer(len(written))
-                yield request, text, written
+                yield request, written
         if not kept:
             return
         if len(kept) < len(rows):

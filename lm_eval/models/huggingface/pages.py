@@ -24,8 +24,10 @@ SCRATCH_PAGE = 0
 """The page that unused rows of a batch write to. No answer owns it."""
 ROWS_PER_TILE = 16
 """Maximum number of rows that attend to shared pages together."""
-MIN_PAGES_SAVED = 8
-"""Rows attend to shared pages together only if at least so many page reads are saved."""
+MIN_BYTES_SAVED = 16 << 20
+"""Rows attend to shared pages together only if so many bytes less are read per layer. The kernel
+for shared pages takes as long as a GPU needs to read 40 MB, but also uses more of the GPU if there
+are few rows."""
 
 
 class PagedRows(NamedTuple):
@@ -59,7 +61,7 @@ def max_tiles(rows: int) -> int:
 def longest_first(position: Ints, shared: Ints) -> Ints:
     """Returns the rows in the order of the keys that they read alone, the most first.
 
-    A GPU begins a row when another one ends. If long rows came last, most of it would wait for them.
+    A GPU begins a row when another one ends. If long rows came last, most of it would wait.
 
     Args:
         position: the position of each row's new token.
@@ -152,7 +154,7 @@ class Group(NamedTuple):
         return (len(self.rows) - 1) * self.pages
 
 
-def find_groups(table: Ints, full: Ints, min_saved: int = MIN_PAGES_SAVED) -> list[Group]:
+def find_groups(table: Ints, full: Ints, min_saved: int) -> list[Group]:
     """Returns groups of rows that should read their common pages together.
 
     A row is in at most one group. The groups are chosen such that most page reads are saved: a
@@ -161,7 +163,7 @@ def find_groups(table: Ints, full: Ints, min_saved: int = MIN_PAGES_SAVED) -> li
     Args:
         table: the pages of each row (rows, pages per row).
         full: the number of leading pages of each row that may be shared.
-        min_saved: a group is used only if it saves so many page reads.
+        min_saved: there are no groups unless they save so many page reads together.
     """
 
     def best(rows: Ints, depth: int) -> list[Group]:
@@ -186,8 +188,8 @@ def find_groups(table: Ints, full: Ints, min_saved: int = MIN_PAGES_SAVED) -> li
 
     if len(table) < 2 or not full.any():
         return []
-    found = best(np.arange(len(table)), 0)
-    return [group for group in found if group.saved >= max(1, min_saved)]
+    found = [group for group in best(np.arange(len(table)), 0) if group.saved]
+    return found if sum(group.saved for group in found) >= min_saved else []
 
 
 def make_tiles(groups: Sequence[Group], tiles: int) -> tuple[Ints, Ints, Ints, list[Group]]:
