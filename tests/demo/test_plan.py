@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval.engine.plan import Batch, SortedSequences, ancestor_mask, pad_batch, plan
+from lm_eval.engine.plan import (
+    Batch,
+    SortedSequences,
+    StepwisePlan,
+    ancestor_mask,
+    pad_batch,
+    plan,
+)
 
 Request = tuple[list[int], int]
 
@@ -194,3 +201,21 @@ def test_tens_of_thousands_of_long_requests_are_planned_at_once() -> None:
     found = [(np.append(c, rng.integers(0, 30_000, 20)), 20) for c in contexts for _ in range(4)]
     batches = make(found, max_tokens=4096)  # type: ignore[arg-type]
     assert run(batches) <= 600 + 5_000 * (380 + 4 * 20)
+
+
+@settings(max_examples=100, deadline=None)
+@given(requests, st.lists(st.tuples(st.integers(1, 30), st.integers(0, 6)), max_size=30))
+def test_the_size_of_the_next_batch_is_known_before_it_is_taken(
+    found: list[Request], sizes: list[tuple[int, int]]
+) -> None:
+    ordered = SortedSequences.of([r[0] for r in found], [1] * len(found))
+    stepwise = StepwisePlan(ordered)
+    for max_tokens, max_requests in sizes:
+        expected = stepwise.next_size(max_tokens, max_requests)
+        if not max_requests or stepwise.taken == len(found):
+            assert expected == 0
+            continue
+        following = [ordered.tokens_of(stepwise.taken + n).tolist() for n in range(expected)]
+        batch = stepwise.take(max_tokens, max_requests)
+        assert expected == len(batch.requests) >= 1
+        assert following == [found[n][0] for n in batch.requests]

@@ -7,6 +7,7 @@ in Triton's interpreter. Captured steps are tested in `test_decoding_graphs.py`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -25,11 +26,13 @@ from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Deco
 from lm_eval.models.huggingface.generation import Prompt, generate, random_draws
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.pages import (
+    MIN_BYTES_SAVED,
     PAGE,
     SCRATCH_PAGE,
     OutOfPagesError,
     PagePool,
     find_groups,
+    longest_first,
     make_tiles,
 )
 from lm_eval.models.partial_answers import StopConditions
@@ -244,9 +247,65 @@ def test_rows_are_grouped_such_that_most_reads_are_saved() -> None:
     (whole,) = find_groups(table, np.full(8, 1), 1)
     assert (len(whole.rows), whole.pages) == (8, 1)
     assert find_groups(table, np.zeros(8, dtype=np.int64), 1) == []
+    # Each group of four rows saves three times three reads.
+    assert len(find_groups(table, full, 18)) == 2
+    assert find_groups(table, full, 19) == []
     rows, count, pages, used = make_tiles(groups, 1)
     assert (count.tolist(), pages.tolist(), len(used)) == ([4], [3], 1)
     assert rows[0, :4].tolist() == [0, 1, 2, 3]
+
+
+def test_few_common_pages_are_read_by_each_row(llama: Any) -> None:
+    """A kernel for them would take longer than it saves."""
+    batch = make_batch(llama, draw_prompts(6), Generation(max_gen_toks=9), min_pages_saved=None)
+    page = PAGE * 2 * 2 * 8 * 4  # keys and values of two heads, eight numbers of four bytes
+    assert batch.min_pages_saved * page == MIN_BYTES_SAVED
+    grouped: list[int] = []
+    batch.step.place_rows = lambda table, position, chosen, groups: grouped.append(len(groups))  # type: ignore[method-assign]
+    with torch.inference_mode():
+        batch.start()
+        batch._launch_steps(1)
+        batch.min_pages_saved = 2
+        batch._launch_steps(1)
+    assert grouped == [0, 1]
+
+
+@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.given(
+    st.lists(st.tuples(st.integers(0, 900), st.integers(0, 20)), min_size=1, max_size=40)
+)
+def test_rows_with_most_keys_of_their_own_come_first(rows: list[tuple[int, int]]) -> None:
+    own = np.array([keys for keys, _ in rows])
+    shared = np.array([pages for _, pages in rows])
+    order = longest_first(own + shared * PAGE, shared)
+    assert sorted(order.tolist()) == list(range(len(rows)))
+    assert own[order].tolist() == sorted(own.tolist(), reverse=True)
+
+
+def test_pages_are_allocated_while_the_device_reads_prompts(
+    llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch of prompts does not wait until all prompts have pages."""
+    events: list[str] = []
+    prefill, allocate = ContinuousBatch._prefill, ContinuousBatch._allocate
+
+    def counted_prefill(self: Any, admitted: Any) -> None:
+        events.append("read")
+        prefill(self, admitted)
+
+    def counted_allocate(self: Any, *given: Any) -> Any:
+        events.append("allocate")
+        return allocate(self, *given)
+
+    monkeypatch.setattr(ContinuousBatch, "_prefill", counted_prefill)
+    monkeypatch.setattr(ContinuousBatch, "_allocate", counted_allocate)
+    prompts = draw_prompts(12)
+    batch = make_batch(llama, prompts, Generation(max_gen_toks=5))
+    assert len(dict(batch.run())) == len(prompts)
+    runs = [(name, len(list(group))) for name, group in itertools.groupby(events)]
+    assert [name for name, _ in runs] == ["allocate", "read"] * (len(runs) // 2)
+    assert len(runs) > 2
+    assert sum(count for name, count in runs if name == "allocate") == len(prompts)
 
 
 def test_prompts_wait_until_rows_are_free(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:

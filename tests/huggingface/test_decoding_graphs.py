@@ -17,8 +17,10 @@ from lm_eval.models.huggingface import (
     continuous_batching,
     decoding_check,
     decoding_step,
+    paged_cache,
 )
 from lm_eval.models.huggingface.attention import NO_KERNELS
+from lm_eval.models.huggingface.check import TOLERANCE
 from lm_eval.models.huggingface.continuous_batching import Decoding
 from lm_eval.models.huggingface.network import Network
 from tests.huggingface.conftest import ARCHITECTURES, VOCABULARY, make_model, torch
@@ -134,12 +136,12 @@ def test_a_step_is_captured_for_each_batch_size(
     assert batch.pool.free == batch.cache.pages - 1
 
 
-def find_decoding(model: Any) -> Decoding | None:
+def find_decoding(model: Any, tolerance: float = 1e-3) -> Decoding | None:
     network, rng = Network(model), random.Random(0)
     stem = [rng.randrange(1, VOCABULARY) for _ in range(40)]
     texts = [stem + [rng.randrange(1, VOCABULARY) for _ in range(n)] for n in (5, 9, 30)]
     return decoding_check.find_decoding(
-        network, lambda tokens: model(tokens).logits, texts, CPU, NO_KERNELS, 1e-3
+        network, lambda tokens: model(tokens).logits, texts, CPU, NO_KERNELS, tolerance
     )
 
 
@@ -169,6 +171,48 @@ def test_steps_that_need_the_host_are_launched_one_by_one(
         assert find_decoding(model) == Decoding(cascade=True, graphs=False)
     assert reason in caplog.text
     assert "Decoding by continuous batching with CUDA graphs is not used" in caplog.text
+
+
+def shifted(kind: str) -> Any:
+    """Returns attention over pages with a mistake."""
+    plain = paged_cache.attend_pages_by_torch
+
+    def attend(q: Any, k: Any, v: Any, keys: Any, values: Any, rows: Any, settings: Any) -> Any:
+        if kind == "a page is not read":
+            rows = rows._replace(table=torch.where(rows.table == 1, 0, rows.table))
+        elif kind == "the window is too short":
+            settings = settings._replace(window=30)
+        elif kind == "rows are mixed up":
+            rows = rows._replace(table=rows.table.roll(1, 0))
+        return plain(q, k, v, keys, values, rows, settings)
+
+    return attend
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize(
+    "kind", ["a page is not read", "the window is too short", "rows are mixed up"]
+)
+def test_mistakes_are_noticed_among_the_rounding_errors_of_bfloat16(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(*ARCHITECTURES["llama"][:3]).bfloat16()
+    tolerance = TOLERANCE[torch.bfloat16]
+    assert find_decoding(model, tolerance) == Decoding(True, True)
+    monkeypatch.setattr(paged_cache, "attend_pages_by_torch", shifted(kind))
+    assert find_decoding(model, tolerance) is None
+
+
+def test_the_difference_of_rows_is_a_mean_over_likely_tokens() -> None:
+    true = torch.randn(3, 500)
+    assert decoding_check.logprob_difference(true + 7.0, true) < 1e-5
+    noise = 0.1 * torch.randn(3, 500)
+    assert 0.07 < decoding_check.logprob_difference(true + noise, true) < 0.14
+    other = true.clone()
+    other[1] = true[1].roll(1)
+    assert decoding_check.logprob_difference(other, true) > 1.0
+    other[1, 0] = torch.nan
+    assert decoding_check.logprob_difference(other, true) == float("inf")
 
 
 def test_a_run_goes_on_if_a_step_of_another_size_cannot_be_captured(

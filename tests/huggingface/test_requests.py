@@ -99,6 +99,49 @@ def test_what_contexts_begin_with_in_common_is_encoded_once(tokenizer: Any) -> N
     assert sum(shots in text for text in seen) == 1 + 2 * len(texts[::3])  # the sample, both ways
 
 
+def test_prompts_are_encoded_as_they_are_as_a_whole(tokenizer: Any) -> None:
+    shots = "Question: Tom has three apples. Answer: yes\n\n" * 9
+    texts = [f"{shots}Question: Mira saw {i} birds. Answer:" for i in range(40)]
+    texts += ["", "Tom", texts[3], LONG]
+    encoder = TextEncoder(with_beginning(tokenizer, "E $A"), add_bos_token=None, causal=True)
+    other = TextEncoder(with_beginning(tokenizer, "E $A"), add_bos_token=None, causal=True)
+    expected = other.encode_all(texts)
+    assert expected[""] == [tokenizer.eos_token_id]
+    for sampled in (16, 2):  # fewer of them are compared with whole texts in later calls
+        seen: list[str] = []
+        plain = fast_encoder(tokenizer, [])
+        encoder._encode = lambda asked, plain=plain, seen=seen: seen.extend(asked) or plain(asked)  # type: ignore[misc]
+        assert encoder.encode_contexts(texts) == expected
+        assert 1 < sum(shots in text for text in seen) <= 1 + sampled
+    assert encoder.splits_words
+
+
+def test_prompts_are_encoded_as_a_whole_where_parts_give_other_tokens(tokenizer: Any) -> None:
+    """The last letter of each text becomes another token, wherever the text ends."""
+    encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
+    plain = fast_encoder(tokenizer, [])
+    encoder._encode = lambda asked: [[*tokens[:-1], 7] for tokens in plain(asked)]
+    texts = [f"{LONG * 2}They have {i} apples" for i in range(40)]
+    found = encoder.encode_contexts(texts)
+    assert not encoder.splits_words
+    assert found == {text: [*plain([text])[0][:-1], 7] for text in texts}
+
+
+def test_a_tokenizer_that_differs_from_its_core_is_used_itself(tokenizer: Any) -> None:
+    """Also if only the ends of long texts differ."""
+
+    class Closing:
+        backend_tokenizer = tokenizer.backend_tokenizer
+
+        def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+            found: list[int] = tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            return [*found[:-1], 7] if text.endswith("?") else found
+
+    text = "Tom has three apples. " * 90 + "Does he?"
+    assert fast_encoder(Closing(), [text])([text])[0][-1] == 7
+    assert fast_encoder(Closing(), ["Tom has"])([text])[0][-1] != 7
+
+
 def test_a_common_beginning_ends_between_two_words_of_every_text(tokenizer: Any) -> None:
     encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
     texts = [LONG + f"Then Mira saw {what}" for what in (*"abcdefgh", "“ducks”", "“birds”")]

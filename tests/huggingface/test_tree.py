@@ -93,10 +93,11 @@ def test_batches_of_round_sizes_score_the_same(
         assert greedy == truly
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000, 24_500, 24_577])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000, 24_500, 24_577, 200_001])
 def test_round_sizes_are_little_larger(count: int) -> None:
     size = scoring.round_up(count)
     assert count <= size <= count * 9 / 8
+    assert size - count < 512
     assert scoring.round_up(size) == size
 
 
