@@ -79,6 +79,21 @@ def test_portions_of_any_size_give_the_same_answer(
     assert grow(tokens, tuple(stops), sizes) == (ended, expected)
 
 
+def test_a_tail_that_begins_within_a_character_does_not_end_an_answer() -> None:
+    """Bytes of one character have another text if the first of them are missing."""
+
+    def of_bytes(tokens: list[int]) -> str:
+        return bytes(tokens).decode(errors="replace")
+
+    text = "aé" * 9 + "ééé�b"
+    for size in range(1, 12):
+        answer = GrowingAnswer(of_bytes, StopConditions(frozenset(), ("�b",)), 200)
+        left = list(text.encode())
+        while left and not answer.add(left[:size]):
+            left = left[size:]
+        assert of_bytes(answer.tokens) == text
+
+
 def test_long_answers_are_not_decoded_again_and_again() -> None:
     """Only the new tokens are decoded, with a few before them, until a stop string is found."""
     lengths: list[int] = []
@@ -96,7 +111,8 @@ def test_long_answers_are_not_decoded_again_and_again() -> None:
     lengths.clear()
     assert answer.add([1, 2, 3, 7, 8, 1, 2, 3])
     assert len(answer.tokens) == 805
-    assert sorted(lengths)[-2:] == [8 + conditions.tail_length, 808]  # once as a whole, to be sure
+    # Twice as a whole, to be sure: with all new tokens, and with those up to the stop string.
+    assert sorted(lengths)[-3:] == [8 + conditions.tail_length, 805, 808]
     ended = GrowingAnswer(counted, conditions, 800)
     lengths.clear()
     assert ended.add([1] * 800)

@@ -116,16 +116,15 @@ class GrowingAnswer:
         ended = self.extend(tokens)
         if not self._stop_conditions.stops:
             return ended
-        tail = self._decode(self.tail(len(tokens)))
-        if not self._stop_conditions.occurs_in(tail):
+        if not self._occurs_in(self.tail(len(tokens))):
             return ended
-        return self.cut_at_stop(len(tokens)) or ended
+        return self.end_at_stop(len(tokens)) or ended
 
     def extend(self, tokens: list[int]) -> bool:
         """Adds new tokens; returns whether a token or the maximum number ends the answer.
 
         Tokens beyond the maximum number are dropped. Stop strings are left to the caller, who can
-        search the tails of many answers at once (`tail`, `cut_at_stop`).
+        search the tails of many answers at once (`tail`, `end_at_stop`).
         """
         self._written += tokens[: self.room]
         return not self._stop_conditions.tokens.isdisjoint(tokens) or not self.room
@@ -139,23 +138,28 @@ class GrowingAnswer:
         """Returns the last tokens, in which a stop string may be completed by the `new` last."""
         return self._written[-(new + self._stop_conditions.tail_length) :]
 
-    def cut_at_stop(self, new: int) -> bool:
+    def end_at_stop(self, new: int) -> bool:
         """Returns whether the text contains a stop string; if so, drops the tokens after it.
 
         The text without its `new` last tokens must not contain one. Tokens after one that ends the
         answer do not count.
         """
         tokens = self.tokens
-        if not self._stop_conditions.occurs_in(self._decode(tokens)):
+        if not self._occurs_in(tokens):
             return False
         old = max(0, len(self._written) - new)
         first = max(0, old - self._stop_conditions.tail_length)
         for count in range(old + 1, len(tokens)):
-            if self._stop_conditions.occurs_in(self._decode(tokens[first:count])):
+            # The tail may begin in the middle of a character, and then look different.
+            if self._occurs_in(tokens[first:count]) and self._occurs_in(tokens[:count]):
                 tokens = tokens[:count]
                 break
         self._written = tokens
         return True
+
+    def _occurs_in(self, tokens: list[int]) -> bool:
+        """Returns whether the text of some tokens contains a stop string."""
+        return self._stop_conditions.occurs_in(self._decode(tokens))
 
     @property
     def tokens(self) -> list[int]:

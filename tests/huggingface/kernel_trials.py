@@ -98,8 +98,9 @@ def try_reduction(kind: torch.dtype) -> None:
 def try_pages(kind: torch.dtype) -> None:
     """Compares attention over pages with torch, for rows that share pages and rows that do not."""
     rng = np.random.default_rng(0)
-    for rows, heads, key_heads, width, window in (
-        (20, 4, 2, 16, None), (5, 3, 1, 24, 70), (70, 4, 2, 16, None)
+    for rows, heads, key_heads, width, window, grouped in (
+        (20, 4, 2, 16, None, True), (5, 3, 1, 24, 70, True), (70, 4, 2, 16, None, True),
+        (5, 4, 2, 16, None, False), (70, 4, 2, 16, 70, False),
     ):  # fmt: skip
         free = iter(range(1, 4 * rows + 8))
         common = [next(free) for _ in range(2)]
@@ -109,11 +110,12 @@ def try_pages(kind: torch.dtype) -> None:
         )  # fmt: skip
         full = np.array([2 if n % 3 else 0 for n in range(rows)])
         position = rng.integers(2 * pages.PAGE, 4 * pages.PAGE, rows)
-        groups = pages.find_groups(table, full, 1)
-        assert [group.pages for group in groups] == [2]
-        *tiles, _ = pages.make_tiles(groups, pages.max_tiles(rows))
-        order = pages.longest_first(position, np.where(full, 2, 0))
-        arrays = [table, position, full, *tiles, order]
+        room = pages.max_tiles(rows) if grouped else 0
+        groups = pages.find_groups(table, full, room, 1)
+        assert [group.pages for group in groups] == [2] * grouped
+        shared = full if grouped else np.zeros_like(full)
+        tiles = pages.make_tiles(groups, room)
+        arrays = [table, position, shared, *tiles, pages.longest_first(position, shared)]
         sent = pages.PagedRows(*(torch.from_numpy(x.astype(np.int32)).to(DEVICE) for x in arrays))
         q, k, v = (draw(rows, n, width, kind=kind) for n in (heads, key_heads, key_heads))
         stored = draw(2, 4 * rows + 8, key_heads, pages.PAGE, width, kind=kind)

@@ -29,6 +29,7 @@ from lm_eval.models.huggingface.pages import (
     MIN_BYTES_SAVED,
     PAGE,
     SCRATCH_PAGE,
+    Group,
     OutOfPagesError,
     PagePool,
     find_groups,
@@ -123,6 +124,10 @@ def test_answers_are_those_of_the_plain_loop(
     assert len(found) == len(expected)
     assert dict(found) == expected
     assert batch.pool.free == batch.cache.pages - 1
+    # Tokens that were still to come when an answer ended are not counted.
+    written = sum(map(len, expected.values()))
+    most = written + continuous_batching.STEPS_PER_READ * len(expected)
+    assert batch.usage.tokens_out == written <= batch.usage.tokens_generated <= most
 
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if ARCHITECTURES[name][3]])
@@ -239,20 +244,26 @@ def test_rows_are_grouped_such_that_most_reads_are_saved() -> None:
     """Two halves with two more pages each save more than all rows with one common page."""
     table = np.array([[1, 2 + n // 4, 4 + n // 4, 10 + n] for n in range(8)])
     full = np.full(8, 3)
-    groups = find_groups(table, full, 1)
+    groups = find_groups(table, full, 9, 1)
     assert [(group.rows.tolist(), group.pages) for group in groups] == [
         ([0, 1, 2, 3], 3),
         ([4, 5, 6, 7], 3),
     ]
-    (whole,) = find_groups(table, np.full(8, 1), 1)
+    (whole,) = find_groups(table, np.full(8, 1), 9, 1)
     assert (len(whole.rows), whole.pages) == (8, 1)
-    assert find_groups(table, np.zeros(8, dtype=np.int64), 1) == []
+    assert find_groups(table, np.zeros(8, dtype=np.int64), 9, 1) == []
     # Each group of four rows saves three times three reads.
-    assert len(find_groups(table, full, 18)) == 2
-    assert find_groups(table, full, 19) == []
-    rows, count, pages, used = make_tiles(groups, 1)
-    assert (count.tolist(), pages.tolist(), len(used)) == ([4], [3], 1)
-    assert rows[0, :4].tolist() == [0, 1, 2, 3]
+    assert len(find_groups(table, full, 2, 18)) == 2
+    assert find_groups(table, full, 2, 19) == []
+    # Groups for which no tile is left save nothing.
+    assert [group.rows.tolist() for group in find_groups(table, full, 1, 9)] == [[0, 1, 2, 3]]
+    assert find_groups(table, full, 1, 10) == []
+    rows, count, pages = make_tiles(groups, 3)
+    assert (count.tolist(), pages.tolist()) == ([4, 4, 0], [3, 3, 0])
+    assert rows[:2, :4].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    many = [Group(np.arange(40), 2)]
+    assert make_tiles(many, 3)[1].tolist() == [16, 16, 8]
+    assert many[0].tiles == 3
 
 
 def test_few_common_pages_are_read_by_each_row(llama: Any) -> None:
@@ -306,6 +317,15 @@ def test_pages_are_allocated_while_the_device_reads_prompts(
     assert [name for name, _ in runs] == ["allocate", "read"] * (len(runs) // 2)
     assert len(runs) > 2
     assert sum(count for name, count in runs if name == "allocate") == len(prompts)
+
+
+@pytest.mark.parametrize("pages", [12, 20, 30, 45])
+def test_prompts_wait_until_all_rows_can_grow(llama: Any, pages: int) -> None:
+    batch = make_batch(llama, draw_prompts(16), Generation(max_gen_toks=60), max_pages=pages)
+    with torch.inference_mode():
+        rows = len(batch.start())
+    assert 0 < rows < 16
+    assert batch.pool.free >= rows
 
 
 def test_prompts_wait_until_rows_are_free(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:

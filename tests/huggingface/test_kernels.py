@@ -70,7 +70,7 @@ def test_all_architectures_decode_in_pages(name: str, calls: dict[str, int]) -> 
     prompts, settings = draw_prompts(6), Generation(max_gen_toks=8)
     batch: ContinuousBatch = make_batch(model, prompts, settings, STOPS, max_rows=4)
     found = dict(batch.run())
-    assert {"_write_pages", "_attend_own_pages"} <= set(calls)
+    assert {"_write_pages", "_attend_own_pages", "_attend_shared_pages"} <= set(calls)
     assert found == plainly(model, prompts, settings, STOPS)
 
 

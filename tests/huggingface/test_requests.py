@@ -127,6 +127,23 @@ def test_prompts_are_encoded_as_a_whole_where_parts_give_other_tokens(tokenizer:
     assert found == {text: [*plain([text])[0][:-1], 7] for text in texts}
 
 
+def test_contexts_that_are_cut_are_compared_also_among_many_others(tokenizer: Any) -> None:
+    """The last letter of each text becomes another token, wherever the text ends."""
+    encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
+    plain = fast_encoder(tokenizer, [])
+    encoder._encode = lambda asked: [[*tokens[:-1], 7] for tokens in plain(asked)]
+    others = [f"{chr(97 + i % 26)}{i} " + LONG for i in range(200)]
+    texts = [f"{LONG * 2}They have {i} apples" for i in range(12)]
+    found = encoder.encode_contexts(others + texts)
+    assert found == {text: [*plain([text])[0][:-1], 7] for text in others + texts}
+
+
+def test_texts_without_a_common_beginning_are_not_cut(tokenizer: Any) -> None:
+    encoder = TextEncoder(tokenizer, add_bos_token=None, causal=True)
+    texts = [f"{chr(97 + i)} " + LONG * 2 for i in range(26)]
+    assert shared_beginnings(texts, encoder.splits_at) == {}
+
+
 def test_a_tokenizer_that_differs_from_its_core_is_used_itself(tokenizer: Any) -> None:
     """Also if only the ends of long texts differ."""
 

@@ -30,7 +30,11 @@ from lm_eval.models.huggingface.decoding_step import (
     DecodingStep,
 )
 from lm_eval.models.huggingface.generation import Prompt, random_draws
-from lm_eval.models.huggingface.memory import cache_bytes_per_token, free_memory
+from lm_eval.models.huggingface.memory import (
+    cache_bytes_per_token,
+    free_memory,
+    layers_stored,
+)
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.packing import copy_to_device
 from lm_eval.models.huggingface.paged_cache import PagedCache, PromptPages
@@ -149,16 +153,11 @@ class _Waiting:
         """Lets the next batch reuse what `tree`, the last one, keeps for it."""
         self.previous = tree
 
-    def next_units(self) -> Iterator[int]:
-        """Yields the waiting prompts, in order."""
-        for place in self.plan.ordered.order[self.plan.taken :].tolist():
-            yield self.units[place]
-
-    def next_tokens(self) -> Iterator[Ints]:
-        """Yields their tokens, in the same order."""
+    def following(self) -> Iterator[tuple[int, Ints]]:
+        """Yields the waiting prompts, in order, with their tokens."""
         ordered = self.plan.ordered
         for place in range(self.plan.taken, len(ordered.order)):
-            yield ordered.tokens_of(place)
+            yield self.units[ordered.order[place]], ordered.tokens_of(place)
 
 
 class _Admitted(NamedTuple):
@@ -336,8 +335,8 @@ class ContinuousBatch:
 
     @property
     def _page_bytes_per_layer(self) -> int:
-        layers = getattr(self.network.config, "num_hidden_layers", None) or 1
-        return max(1, self._page_bytes // layers)
+        """The memory that a page takes in one layer."""
+        return max(1, self._page_bytes // layers_stored(self.network.config))
 
     def _admit(self) -> None:
         """Reads waiting prompts if enough rows are free, and adds their answers to the batch."""
@@ -363,7 +362,7 @@ class ContinuousBatch:
         empty.
         """
         fitting, answers = 0, 0
-        for unit in self._waiting.next_units():
+        for unit, _ in self._waiting.following():
             answers += self.prompts[unit].num_answers(self.settings)
             if answers > free:
                 break
@@ -371,8 +370,7 @@ class ContinuousBatch:
         admitted: list[_Admitted] = []
         others = self.max_rows - free
         size = self._waiting.plan.next_size(self.max_tokens, fitting)
-        following = zip(self._waiting.next_units(), self._waiting.next_tokens(), strict=True)
-        for unit, tokens in islice(following, size):
+        for unit, tokens in islice(self._waiting.following(), size):
             try:
                 admitted.append(self._allocate(unit, tokens, others))
             except OutOfPagesError:
@@ -487,7 +485,8 @@ class ContinuousBatch:
             prefixes = np.array(
                 [row.pages[:deepest] + [-1] * (deepest - len(row.pages)) for row in self._rows]
             )
-            groups = find_groups(prefixes, full, self.min_pages_saved)
+            tiles = self.step.tiles_for(len(self._rows))
+            groups = find_groups(prefixes, full, tiles, self.min_pages_saved)
         self.step.place_rows(
             table, [row.position for row in self._rows], [row.chosen for row in self._rows], groups
         )
@@ -542,7 +541,7 @@ class ContinuousBatch:
         if self.stop_conditions.stops:
             tails = self.decode_many([row.answer.tail(new) for row in rows])
             for row, tail in zip(rows, tails, strict=True):
-                if self.stop_conditions.occurs_in(tail) and row.answer.cut_at_stop(new):
+                if self.stop_conditions.occurs_in(tail) and row.answer.end_at_stop(new):
                     row.end()
         for row in rows:
             if row.ended:

@@ -129,8 +129,7 @@ class DecodingStep:
         self._marked = torch.zeros(max_rows, dtype=torch.int64, device=device)
         self._history = torch.zeros((steps, max_rows), dtype=torch.int64, device=device)
         self._has_groups = False
-        """Whether rows have read their first pages together. Before, steps launch no kernel for
-        that; afterwards they do, whatever rows follow."""
+        """Whether rows read their first pages together. If not, steps launch no kernel for that."""
         self._captured: dict[tuple[int, bool], tuple[Any, Tensor]] = {}
         """Captured steps with their logits, by batch size and `_has_groups`."""
         self._memory_pool: Any = None
@@ -158,7 +157,8 @@ class DecodingStep:
             table: the pages of each row.
             position: the position of each row's last token.
             chosen: the number of tokens chosen so far in each row.
-            groups: the rows that read their first pages together.
+            groups: the rows that read their first pages together; they fill at most
+                `tiles_for(len(table))` tiles.
         """
         flat = np.zeros(len(self._state), dtype=np.int32)
         views = self._split(flat)
@@ -166,15 +166,14 @@ class DecodingStep:
             views["table"][row, : len(pages)] = pages
         views["position"][: len(position)] = position
         views["chosen"][: len(chosen)] = chosen
-        size = self.size_for(len(table))
-        tiles = max_tiles(size)
-        rows, count, pages_of, used = make_tiles(groups, tiles)
-        for name, part in (("tile_rows", rows), ("tile_count", count), ("tile_pages", pages_of)):
+        size, tiles = self.size_for(len(table)), self.tiles_for(len(table))
+        parts = make_tiles(groups, tiles)
+        for name, part in zip(("tile_rows", "tile_count", "tile_pages"), parts, strict=True):
             views[name][:tiles] = part
-        for group in used:
+        for group in groups:
             views["shared"][group.rows] = group.pages
         views["order"][:size] = longest_first(views["position"][:size], views["shared"][:size])
-        self._has_groups = self._has_groups or bool(used)
+        self._has_groups = bool(groups)
         self._state.copy_(copy_to_device(flat, self.device), non_blocking=True)
 
     def choose_rows(self, source: Ints, tokens: Tensor, draws: Any) -> None:
@@ -192,6 +191,10 @@ class DecodingStep:
     def size_for(self, rows: int) -> int:
         """Returns the batch size that is used for so many rows."""
         return next(size for size in self.sizes if size >= rows)
+
+    def tiles_for(self, rows: int) -> int:
+        """Returns the number of tiles for which a step of so many rows has room."""
+        return max_tiles(self.size_for(rows))
 
     def run(self, rows: int, steps: int, remaining: int) -> Tensor:
         """Runs some steps of the first `rows` rows; returns the tokens (steps, rows).

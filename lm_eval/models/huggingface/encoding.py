@@ -30,7 +30,7 @@ LATER_SAMPLE_SIZE = 2
 """How many texts are used to compare a fast way of encoding with the tokenizer's own, the first
 time and later."""
 SAMPLE_CHARS = 200
-"""How many characters at the beginning and end of a text are used for that, the first time."""
+"""How many characters at the beginning and end of most texts of a sample are compared."""
 LENGTH_WARNING = "sequence-length-is-longer-than-the-specified-maximum"
 """The key of transformers' warning about long texts."""
 MAX_QUOTED_CHARS = 80
@@ -162,8 +162,8 @@ class TextEncoder:
         if not self.splits_words or not distinct:
             return self.encode_all(distinct)
         self._encoder(distinct)
-        coded = self._encode_contexts(distinct)
-        whole = self.encode_all(distinct[i] for i in self._sample(distinct))
+        coded, in_parts = self._encode_contexts(distinct)
+        whole = self.encode_all(in_parts[i] for i in self._sample(in_parts))
         if any(coded[text] != tokens for text, tokens in whole.items()):
             self.splits_words = False
             return self.encode_all(distinct)
@@ -193,7 +193,7 @@ class TextEncoder:
             (rest for context, rest in moved if not causal or not context), False
         )
         distinct = list(dict.fromkeys(context for context, _ in moved if context))
-        contexts = self._encode_contexts(distinct) if in_parts else self.encode_all(distinct)
+        contexts = self._encode_contexts(distinct)[0] if in_parts else self.encode_all(distinct)
         known = self._encode_after_long_contexts(moved, contexts) if in_parts else {}
         left = [pair for pair in moved if causal and pair[0] and pair not in known]
         whole = self.encode_all(context + rest for context, rest in left)
@@ -210,8 +210,10 @@ class TextEncoder:
                 windows.append(split_pair(whole[context + rest], contexts[context], prefix_token))
         return windows
 
-    def _encode_contexts(self, texts: list[str]) -> dict[str, list[int]]:
-        """Returns the tokens of each context; beginnings shared by many contexts are encoded once.
+    def _encode_contexts(self, texts: list[str]) -> tuple[dict[str, list[int]], list[str]]:
+        """Returns the tokens of each context, and the contexts that were encoded in two parts.
+
+        Beginnings shared by many contexts are encoded once.
 
         Few-shot examples are such beginnings. This is exact if the tokenizer first splits text into
         words: then the text before a space between two words does not affect the tokens after it,
@@ -223,7 +225,7 @@ class TextEncoder:
         coded = self.encode_all(text for text in texts if text not in cuts)
         for text, cut in cuts.items():
             coded[text] = self.add_special_tokens_to(beginnings[text[:cut]] + rests[text[cut:]])
-        return coded
+        return coded, list(cuts)
 
     def _encode_after_long_contexts(
         self, pairs: list[tuple[str, str]], contexts: Mapping[str, list[int]]
@@ -376,6 +378,8 @@ def last_space(text: str, before: int) -> int:
     is before `before` too, so that all texts that agree up to there have the same two words around
     the space.
     """
+    if before < 2:
+        return 0
     least = max(1, before - LONG_CHARS)
     place = text.rfind(" ", least, before - 1)
     while place > 0 and not SPACE_BETWEEN_WORDS.match(text, place):
@@ -401,7 +405,8 @@ def fast_encoder(tokenizer: Any, sample: list[str]) -> Encode:
     """Returns a function from texts to their tokens, without special tokens.
 
     It uses the tokenizer's Rust core, which encodes in batches, if that gives the same tokens on
-    the beginnings and ends of the texts `sample`. Otherwise it uses the tokenizer itself.
+    the texts `sample`, of most of which only beginnings and ends are compared. Otherwise it uses
+    the tokenizer itself.
     """
 
     def encode_one_by_one(texts: list[str]) -> list[list[int]]:
@@ -416,10 +421,11 @@ def fast_encoder(tokenizer: Any, sample: list[str]) -> Encode:
     def encode_batch(texts: list[str]) -> list[list[int]]:
         return [code.ids for code in core.encode_batch_fast(texts, add_special_tokens=False)]
 
-    # The tokenizer itself is slow, and where it differs, it does so in short texts too.
+    # The tokenizer itself is slow.
     short = [text[:SAMPLE_CHARS] + text[SAMPLE_CHARS:][-SAMPLE_CHARS:] for text in sample]
+    compared = sample[:LATER_SAMPLE_SIZE] + short[LATER_SAMPLE_SIZE:]
     try:
-        same = encode_batch(short) == encode_one_by_one(short)
+        same = encode_batch(compared) == encode_one_by_one(compared)
     except Exception as error:  # tokenizers raises plain `Exception`
         logger.info("Texts are encoded one by one, not in batches, which is slower: %s", error)
         return encode_one_by_one

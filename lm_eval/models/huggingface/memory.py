@@ -78,9 +78,13 @@ def cache_bytes_per_token(config: Any, dtype: torch.dtype) -> int:
     """Returns the memory that keys and values of one token take in all layers, in bytes."""
     heads = getattr(config, "num_attention_heads", 1) or 1
     width = getattr(config, "head_dim", None) or getattr(config, "hidden_size", 1 << 12) // heads
-    layers = getattr(config, "num_hidden_layers", 1 << 5)
-    heads_stored = 2 * layers * (getattr(config, "num_key_value_heads", 0) or heads)
+    heads_stored = 2 * layers_stored(config) * (getattr(config, "num_key_value_heads", 0) or heads)
     return int(heads_stored * width * dtype.itemsize)
+
+
+def layers_stored(config: Any) -> int:
+    """Returns the number of layers that store keys and values; 32 if the model does not tell."""
+    return getattr(config, "num_hidden_layers", None) or 1 << 5
 
 
 def free_memory(device: torch.device) -> int:

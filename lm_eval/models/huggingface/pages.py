@@ -25,9 +25,9 @@ SCRATCH_PAGE = 0
 ROWS_PER_TILE = 16
 """Maximum number of rows that attend to shared pages together."""
 MIN_BYTES_SAVED = 16 << 20
-"""Rows attend to shared pages together only if so many bytes less are read per layer. The kernel
-for shared pages takes as long as a GPU needs to read 40 MB, but also uses more of the GPU if there
-are few rows."""
+"""Rows attend to shared pages together only if so many bytes less are read per layer. A GPU reads
+40 MB in the time that the kernel for shared pages takes at least; but few rows leave most of the
+GPU idle, so that this kernel pays earlier."""
 
 
 class PagedRows(NamedTuple):
@@ -153,16 +153,22 @@ class Group(NamedTuple):
         """How many page reads are saved if the rows read these pages together."""
         return (len(self.rows) - 1) * self.pages
 
+    @property
+    def tiles(self) -> int:
+        """The number of tiles that the rows fill."""
+        return -(-len(self.rows) // ROWS_PER_TILE)
 
-def find_groups(table: Ints, full: Ints, min_saved: int) -> list[Group]:
-    """Returns groups of rows that should read their common pages together.
+
+def find_groups(table: Ints, full: Ints, tiles: int, min_saved: int) -> list[Group]:
+    """Returns groups of rows that should read their common pages together, for `make_tiles`.
 
     A row is in at most one group. The groups are chosen such that most page reads are saved: a
-    large group with few common pages, or smaller ones with more.
+    large group with few common pages, or smaller ones with more. Those that save most come first.
 
     Args:
         table: the pages of each row (rows, pages per row).
         full: the number of leading pages of each row that may be shared.
+        tiles: the maximum number of tiles. Groups for which none is left are dropped.
         min_saved: there are no groups unless they save so many page reads together.
     """
 
@@ -188,26 +194,22 @@ def find_groups(table: Ints, full: Ints, min_saved: int) -> list[Group]:
 
     if len(table) < 2 or not full.any():
         return []
-    found = [group for group in best(np.arange(len(table)), 0) if group.saved]
+    found: list[Group] = []
+    for group in sorted(best(np.arange(len(table)), 0), key=lambda group: -group.saved):
+        if group.saved and group.tiles <= tiles:
+            found.append(group)
+            tiles -= group.tiles
     return found if sum(group.saved for group in found) >= min_saved else []
 
 
-def make_tiles(groups: Sequence[Group], tiles: int) -> tuple[Ints, Ints, Ints, list[Group]]:
-    """Returns the rows, row counts and page counts of at most `tiles` tiles, and the groups used.
-
-    The groups that save most come first. Those for which no tile is left are not used.
-    """
+def make_tiles(groups: Sequence[Group], tiles: int) -> tuple[Ints, Ints, Ints]:
+    """Returns the rows, row counts and page counts of `tiles` tiles, in which all groups fit."""
     rows = np.zeros((tiles, ROWS_PER_TILE), dtype=np.int64)
     count = np.zeros(tiles, dtype=np.int64)
     pages = np.zeros(tiles, dtype=np.int64)
-    used: list[Group] = []
     at = 0
-    for group in sorted(groups, key=lambda group: -group.saved):
-        parts = np.split(group.rows, range(ROWS_PER_TILE, len(group.rows), ROWS_PER_TILE))
-        if at + len(parts) > tiles:
-            continue
-        for part in parts:
+    for group in groups:
+        for part in np.split(group.rows, range(ROWS_PER_TILE, len(group.rows), ROWS_PER_TILE)):
             rows[at, : len(part)], count[at], pages[at] = part, len(part), group.pages
             at += 1
-        used.append(group)
-    return rows, count, pages, used
+    return rows, count, pages
