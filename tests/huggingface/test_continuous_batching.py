@@ -85,7 +85,14 @@ def plainly(
         Network(model), decode, prompts, settings, stops, seed=1, device=CPU, max_tokens=300,
         attention_kernels=NO_KERNELS, usage=Usage(),
     )  # fmt: skip
-    return dict(found)
+    return {request: answer.tokens for request, answer in found}
+
+
+def answered(batch: ContinuousBatch) -> list[tuple[int, list[int]]]:
+    """Returns the request index and the tokens of each answer."""
+    found = list(batch.run())
+    assert all(answer.text == decode(answer.tokens) for _, answer in found)
+    return [(request, answer.tokens) for request, answer in found]
 
 
 def make_batch(
@@ -120,7 +127,7 @@ def test_answers_are_those_of_the_plain_loop(
     prompts = draw_prompts(30 // repeats, repeats)
     expected = plainly(llama, prompts, settings)
     batch = make_batch(llama, prompts, settings, **options)
-    found = list(batch.run())
+    found = answered(batch)
     assert len(found) == len(expected)
     assert dict(found) == expected
     assert batch.pool.free == batch.cache.pages - 1
@@ -134,7 +141,7 @@ def test_answers_are_those_of_the_plain_loop(
 def test_all_architectures_that_share_prefixes_decode_in_pages(name: str) -> None:
     model = make_model(*ARCHITECTURES[name][:3])
     prompts, settings = draw_prompts(6), Generation(max_gen_toks=12)
-    found = make_batch(model, prompts, settings, max_rows=4).run()
+    found = answered(make_batch(model, prompts, settings, max_rows=4))
     expected = plainly(model, prompts, settings)
     assert dict(found) == expected
 
@@ -312,7 +319,7 @@ def test_pages_are_allocated_while_the_device_reads_prompts(
     monkeypatch.setattr(ContinuousBatch, "_allocate", counted_allocate)
     prompts = draw_prompts(12)
     batch = make_batch(llama, prompts, Generation(max_gen_toks=5))
-    assert len(dict(batch.run())) == len(prompts)
+    assert len(dict(answered(batch))) == len(prompts)
     runs = [(name, len(list(group))) for name, group in itertools.groupby(events)]
     assert [name for name, _ in runs] == ["allocate", "read"] * (len(runs) // 2)
     assert len(runs) > 2
@@ -339,7 +346,7 @@ def test_prompts_wait_until_rows_are_free(llama: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(ContinuousBatch, "_launch_steps", counted)
     monkeypatch.setattr(continuous_batching, "ADMISSION_SHARE", 4)
     batch = make_batch(llama, draw_prompts(30), Generation(max_gen_toks=60), max_rows=4)
-    assert len(list(batch.run())) == 30
+    assert len(answered(batch)) == 30
     assert max(sizes) == 4
     # Answers end at different times, and others follow at once: the batch is rarely empty.
     assert np.mean(sizes[:-8]) > 3
@@ -369,7 +376,7 @@ def test_no_position_beyond_the_longest_answer_is_computed(monkeypatch: pytest.M
     expected = plainly(model, prompts, settings, stops)
     monkeypatch.setattr(Network, "hidden", counted)
     batch = make_batch(model, prompts, settings, stops, max_rows=3)
-    assert dict(batch.run()) == expected
+    assert dict(answered(batch)) == expected
     assert max(positions) == LONGEST - 1  # there were steps after the end of an answer
 
 
@@ -394,7 +401,7 @@ def test_answers_are_begun_again_if_pages_run_out(
         evict()
 
     batch._evict = counted  # type: ignore[method-assign]
-    found = list(batch.run())
+    found = answered(batch)
     assert evicted
     assert len(found) == len(expected)
     assert dict(found) == expected
@@ -501,7 +508,7 @@ def test_no_page_is_lost_or_given_to_two_answers(llama: Any, data: st.DataObject
         min_pages_saved=1,
     )
     PageChecker(batch)
-    found = list(batch.run())
+    found = answered(batch)
     assert batch.pool.free == batch.cache.pages - 1
     assert not batch.pool._page_of
     expected = plainly(llama, prompts, settings, stops)

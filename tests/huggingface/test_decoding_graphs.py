@@ -29,6 +29,7 @@ from tests.huggingface.recorded_graphs import GARBAGE, RecordedGraph, recorded_g
 from tests.huggingface.test_continuous_batching import (
     CPU,
     RARE_STOPS,
+    answered,
     draw_prompts,
     make_batch,
     plainly,
@@ -104,7 +105,7 @@ def test_all_architectures_answer_by_replayed_steps(name: str, graphs: type[Reco
     model = make_model(*ARCHITECTURES[name][:3])
     prompts, settings = draw_prompts(12), Generation(max_gen_toks=40)
     batch = make_batch(model, prompts, settings, RARE_STOPS, max_rows=6)
-    found = dict(batch.run())
+    found = dict(answered(batch))
     assert found == plainly(model, prompts, settings, RARE_STOPS)
     assert graphs.captured > 0
     assert graphs.replayed > 20 * graphs.captured
@@ -129,7 +130,7 @@ def test_a_step_is_captured_for_each_batch_size(
     """Answers end and begin, so the batch shrinks and grows; where pages run out, some repeat."""
     prompts = draw_prompts(30 // repeats, repeats)
     batch = make_batch(llama, prompts, settings, RARE_STOPS, max_rows=12, **options)
-    found = list(batch.run())
+    found = answered(batch)
     expected = plainly(llama, prompts, settings, RARE_STOPS)
     assert len(found) == len(expected)
     assert dict(found) == expected
@@ -246,7 +247,7 @@ def test_steps_with_and_without_common_pages_are_captured_separately(
         launch(*given)
 
     batch._launch_steps = alternating  # type: ignore[method-assign]
-    assert dict(batch.run()) == plainly(llama, prompts, settings, RARE_STOPS)
+    assert dict(answered(batch)) == plainly(llama, prompts, settings, RARE_STOPS)
     kinds = {has_groups for _, has_groups in batch.step._captured}
     assert kinds == {True, False}
     assert graphs.replayed > 0
@@ -268,7 +269,7 @@ def test_a_run_goes_on_if_a_step_of_another_size_cannot_be_captured(
     monkeypatch.setattr(decoding_step.DecodingStep, "_step", broken)
     prompts, settings = draw_prompts(20), Generation(max_gen_toks=60)
     batch = make_batch(llama, prompts, settings, RARE_STOPS, max_rows=12)
-    found = dict(batch.run())
+    found = dict(answered(batch))
     assert found == plainly(llama, prompts, settings, RARE_STOPS)
     assert len(batch.step._captured) == 1
     assert "Decoding steps are not captured as CUDA graphs: RuntimeError" in caplog.text

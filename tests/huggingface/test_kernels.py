@@ -18,7 +18,13 @@ from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.continuous_batching import ContinuousBatch
 from tests.huggingface.conftest import ARCHITECTURES, LONGEST, Make, make_model, torch
 from tests.huggingface.test_architectures import by_definition, draw_windows
-from tests.huggingface.test_continuous_batching import STOPS, draw_prompts, make_batch, plainly
+from tests.huggingface.test_continuous_batching import (
+    STOPS,
+    answered,
+    draw_prompts,
+    make_batch,
+    plainly,
+)
 
 if not torch.cuda.is_available() and not os.environ.get("TRITON_INTERPRET"):
     pytest.skip("needs a GPU, or Triton's interpreter: make test-kernels", allow_module_level=True)
@@ -69,7 +75,7 @@ def test_all_architectures_decode_in_pages(name: str, calls: dict[str, int]) -> 
     model = make_model(*ARCHITECTURES[name][:3])
     prompts, settings = draw_prompts(6), Generation(max_gen_toks=8)
     batch: ContinuousBatch = make_batch(model, prompts, settings, STOPS, max_rows=4)
-    found = dict(batch.run())
+    found = dict(answered(batch))
     assert {"_write_pages", "_attend_own_pages", "_attend_shared_pages"} <= set(calls)
     assert found == plainly(model, prompts, settings, STOPS)
 

@@ -36,12 +36,16 @@ from lm_eval.models.huggingface.batches import (
     repeats_in_order,
 )
 from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
-from lm_eval.models.huggingface.generation import Prompt, generate
+from lm_eval.models.huggingface.generation import Prompt, WrittenAnswer, generate
 from lm_eval.models.huggingface.lookup_decoding import generate_with_lookup
 from lm_eval.models.huggingface.memory import TokenBudget
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
-from lm_eval.models.huggingface.thought_budget import ThoughtBudget, generate_within_budget
+from lm_eval.models.huggingface.thought_budget import (
+    ThoughtBudget,
+    Tokens,
+    generate_within_budget,
+)
 from lm_eval.models.partial_answers import DecodeMany, StopConditions
 from lm_eval.models.thinking import count_until_mark, split_thought
 
@@ -83,8 +87,8 @@ NEUTRAL_SAMPLING_DEFAULTS = {
 }
 LOOKUP_DEVICES = ("cpu",)
 """Device types on which greedy answers are generated with guesses (`lookup_decoding.py`)."""
-Loop = Callable[[Generation, StopConditions, list[Prompt]], Iterator[tuple[int, list[int]]]]
-"""A generation loop: yields the request index and the tokens of each answer to a batch."""
+Loop = Callable[[Generation, StopConditions, list[Prompt]], Iterator[tuple[int, WrittenAnswer]]]
+"""A generation loop: yields the index of each request of a batch, and the answer to it."""
 DEFAULT_TOP_K = 50
 """The `top_k` with which transformers samples if neither the request nor the model sets it."""
 
@@ -98,7 +102,7 @@ class TextModel:
     decode: Callable[..., str]
     """Returns the text of some tokens; accepts `skip_special_tokens`."""
     decode_many: DecodeMany
-    """Returns the texts of several rows of tokens, to search them for stop strings."""
+    """Returns the texts of several rows of tokens, without special tokens."""
     causal: bool
     max_length: int
     max_gen_toks: int
@@ -322,8 +326,8 @@ class Generator:
         settings: Generation,
         stop_conditions: StopConditions,
         prompts: list[Prompt],
-    ) -> Iterator[tuple[int, list[int]]]:
-        """Yields the request index and the tokens of each answer, generated batch by batch."""
+    ) -> Iterator[tuple[int, WrittenAnswer]]:
+        """Yields the request index and the answer to each request, generated batch by batch."""
         batch = partial(loop, settings, stop_conditions)
         return generate_in_batches(batch, prompts, settings, self.answers_per_batch, compatibility)
 
@@ -345,20 +349,21 @@ class Generator:
         thinks = self.model.think_end_token is not None
         early = replace(stops, stops=self._end_texts(gen_kwargs)) if thinks else stops
         if budget is None:
-            for number, tokens in loop(settings, early, prompts):
-                yield number, self._completion(tokens, stops, len(tokens) >= settings.max_gen_toks)
+            for number, answer in loop(settings, early, prompts):
+                is_longest = len(answer.tokens) >= settings.max_gen_toks
+                yield number, self._completion(answer, stops, is_longest)
             return
 
-        def second_step(rest: Generation, cut: list[Prompt]) -> Iterator[tuple[int, list[int]]]:
-            return following(rest, stops, cut)
+        def second_step(rest: Generation, cut: list[Prompt]) -> Tokens:
+            return ((number, answer.tokens) for number, answer in following(rest, stops, cut))
 
-        def first_step(first: Generation, some: list[Prompt]) -> Iterator[tuple[int, list[int]]]:
-            return loop(first, early, some)
+        def first_step(first: Generation, some: list[Prompt]) -> Tokens:
+            return ((number, answer.tokens) for number, answer in loop(first, early, some))
 
         for number, tokens, added, is_longest in generate_within_budget(
             budget, settings, prompts, self._contain_mark, first_step, second_step
         ):
-            yield number, self._completion(tokens, stops, is_longest, added)
+            yield number, self._completion(WrittenAnswer(tokens), stops, is_longest, added)
 
     def _end_texts(self, gen_kwargs: Mapping[str, Any]) -> tuple[str, ...]:
         """Returns the stop strings that apply in thoughts, too: the text of the end token."""
@@ -376,29 +381,35 @@ class Generator:
         return mark is not None and mark in self.model.decode(tokens)
 
     def _completion(
-        self, tokens: list[int], stop_conditions: StopConditions, is_longest: bool, added: int = 0
+        self,
+        written: WrittenAnswer,
+        stop_conditions: StopConditions,
+        is_longest: bool,
+        added: int = 0,
     ) -> Completion:
-        """Returns the answer in generated tokens: their text after the thought, cut at stops.
+        """Returns the answer in what was generated: the text after the thought, cut at stops.
 
         If the model has a `think_end_token`, what comes before its last occurrence is the thought,
         so stop strings inside it do not count, and whitespace after it is removed. Without an
         occurrence, the whole text is the answer.
 
         Args:
-            tokens: the tokens of thought and answer.
+            written: the thought and the answer.
             stop_conditions: what ends an answer.
             is_longest: whether the maximum number of tokens was generated.
             added: how many of the tokens were not generated, but appended to a cut thought.
         """
         model, mark = self.model, self.model.think_end_token
-        tokens = stop_conditions.truncate(tokens)
+        tokens, whole = stop_conditions.truncate(written.tokens), written.text
         thought, count, rest = "", 0, tokens
         if isinstance(mark, int):
             count = len(tokens) - tokens[::-1].index(mark) if mark in tokens else 0
             thought, rest = model.decode(tokens[:count][:-1]).strip(), tokens[count:]
             text = model.decode(rest).lstrip()
         else:
-            thought, text = split_thought(model.decode(tokens), mark)
+            if whole is None or len(tokens) < len(written.tokens):
+                whole = model.decode(tokens)
+            thought, text = split_thought(whole, mark)
             if thought and mark is not None:
                 count = count_until_mark(model.decode, tokens, mark)
         answer = cut_at_stop(text, stop_conditions.stops)
@@ -419,13 +430,13 @@ class Generator:
         settings: Generation,
         stop_conditions: StopConditions,
         prompts: list[Prompt],
-    ) -> Iterator[tuple[int, list[int]]]:
-        """Yields the request index and the tokens of the answer for each request of a batch.
+    ) -> Iterator[tuple[int, WrittenAnswer]]:
+        """Yields the request index and the answer to each request of a batch.
 
         Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
         own. Raises `NaNScoresError` if logits are NaN.
         """
-        loop: Callable[..., Iterator[tuple[int, list[int]]]] = partial(generate, seed=self.seed)
+        loop: Callable[..., Iterator[tuple[int, WrittenAnswer]]] = partial(generate, seed=self.seed)
         if self.model.device.type in LOOKUP_DEVICES and not settings.sampled:
             loop = generate_with_lookup
         return loop(
@@ -446,8 +457,8 @@ class Generator:
         settings: Generation,
         stop_conditions: StopConditions,
         prompts: list[Prompt],
-    ) -> Iterator[tuple[int, list[int]]]:
-        """Yields the request index and the tokens of the answer for each request of some prompts.
+    ) -> Iterator[tuple[int, WrittenAnswer]]:
+        """Yields the request index and the answer to each request of some prompts.
 
         Like `_generate_by_builtin_loop`, but with continuous batching: `prompts` may be more than
         fit into a batch.
@@ -455,7 +466,7 @@ class Generator:
         decoding = builtin.decoding
         assert decoding is not None
 
-        def within(some: list[Prompt], max_rows: int) -> Iterator[tuple[int, list[int]]]:
+        def within(some: list[Prompt], max_rows: int) -> Iterator[tuple[int, WrittenAnswer]]:
             batch = ContinuousBatch(
                 builtin.network,
                 self.model.decode,
@@ -471,7 +482,7 @@ class Generator:
                 usage=self.usage,
                 decode_many=self.model.decode_many,
             )
-            found: Iterator[tuple[int, list[int]]] = batch.run()
+            found: Iterator[tuple[int, WrittenAnswer]] = batch.run()
             return found
 
         return generate_within_memory(within, prompts, settings, builtin.max_rows)
@@ -495,8 +506,8 @@ class Generator:
         settings: Generation,
         stop_conditions: StopConditions,
         prompts: list[Prompt],
-    ) -> Iterator[tuple[int, list[int]]]:
-        """Yields the request index and the tokens of the answer for each request of a batch.
+    ) -> Iterator[tuple[int, WrittenAnswer]]:
+        """Yields the request index and the answer to each request of a batch.
 
         Requests with the same prompt share one greedy answer; if `settings.sampled`, each gets its
         own. `settings` were parsed from `gen_kwargs`, the rest of which is passed to transformers.
@@ -539,7 +550,7 @@ class Generator:
                 row = stop_conditions.truncate(made[r][width:] if model.causal else made[r][1:])
                 self.usage.count_answer(len(row))
                 self.usage.count_generated(len(row))
-                yield number, row
+                yield number, WrittenAnswer(row)
                 r += settings.sampled
             r += not settings.sampled
 

@@ -29,7 +29,7 @@ from lm_eval.models.huggingface.decoding_step import (
     NAN_TOKEN,
     DecodingStep,
 )
-from lm_eval.models.huggingface.generation import Prompt, random_draws
+from lm_eval.models.huggingface.generation import Prompt, WrittenAnswer, random_draws
 from lm_eval.models.huggingface.memory import (
     cache_bytes_per_token,
     free_memory,
@@ -207,8 +207,8 @@ class ContinuousBatch:
             attention_kernels: the attention kernels that may be used for prompts.
             decoding: what is used of cascade attention and CUDA graphs.
             usage: counts the tokens.
-            decode_many: returns the texts of several rows of tokens, to search them for stop
-                strings; None for `decode`, row by row.
+            decode_many: returns the texts of several rows of tokens; None for `decode`, row by
+                row.
             max_pages: the maximum number of pages of the key-value cache; None for what memory
                 allows.
             min_pages_saved: rows read common pages together if it saves so many page reads; None
@@ -264,8 +264,8 @@ class ContinuousBatch:
 
     # As a decorator, it applies while this runs, not while the caller has an answer.
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def run(self) -> Iterator[tuple[int, list[int]]]:
-        """Yields the request index and the tokens of each answer, as soon as it is finished.
+    def run(self) -> Iterator[tuple[int, WrittenAnswer]]:
+        """Yields the request index and the answer to each request, as soon as it is finished.
 
         Raises `NaNScoresError` if logits are NaN, and what torch raises if memory runs out.
         """
@@ -523,7 +523,7 @@ class ContinuousBatch:
         numbers = (prompt.repeat(row.number),) if self.settings.sampled else prompt.repeats
         self._again.append(Prompt(prompt.text, prompt.tokens, row.requests, numbers))
 
-    def _read(self, launched: Launched) -> Iterator[tuple[int, list[int]]]:
+    def _read(self, launched: Launched) -> Iterator[tuple[int, WrittenAnswer]]:
         """Yields the answers that are ended by some launched tokens."""
         found = launched.read()
         if (found == NAN_TOKEN).any():
@@ -543,9 +543,11 @@ class ContinuousBatch:
             for row, tail in zip(rows, tails, strict=True):
                 if self.stop_conditions.occurs_in(tail) and row.answer.end_at_stop(new):
                     row.end()
-        for row in rows:
-            if row.ended:
-                written = row.answer.tokens
-                for request in row.requests:
-                    self.usage.count_answer(len(written))
-                    yield request, written
+        ended = [row for row in rows if row.ended]
+        written = [row.answer.tokens for row in ended]
+        # At the end of a run, hundreds of answers end at once, and the device waits.
+        texts = self.decode_many(written)
+        for row, tokens, text in zip(ended, written, texts, strict=True):
+            for request in row.requests:
+                self.usage.count_answer(len(tokens))
+                yield request, WrittenAnswer(tokens, text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,6 +53,15 @@ class Prompt:
         return len(self.requests) if settings.sampled else 1
 
 
+class WrittenAnswer(NamedTuple):
+    """A finished answer, as a generation loop yields it."""
+
+    tokens: list[int]
+    """Its tokens before the one that ended it; the last may complete a stop string."""
+    text: str | None = None
+    """The text of all its tokens, if the loop has decoded it."""
+
+
 # As a decorator, it applies while this runs, not while the caller has an answer.
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def generate(
@@ -67,8 +76,8 @@ def generate(
     max_tokens: int,
     attention_kernels: AttentionKernels,
     usage: Usage,
-) -> Iterator[tuple[int, list[int]]]:
-    """Yields the request index and the tokens of each answer, as soon as it is finished.
+) -> Iterator[tuple[int, WrittenAnswer]]:
+    """Yields the request index and the answer to each request, as soon as it is finished.
 
     Without sampling, all requests of a prompt get the same answer. Raises `NaNScoresError` if
     logits are NaN, because NaN spreads among prompts that are read together.
@@ -119,7 +128,7 @@ def generate(
                 written = answers.tokens(i)
                 for request in (answered[p][r],) if settings.sampled else prompts[p].requests:
                     usage.count_answer(len(written))
-                    yield request, written
+                    yield request, WrittenAnswer(written)
             if not answers.unfinished:
                 return
             if finished:

@@ -19,7 +19,7 @@ from torch import Tensor
 from lm_eval.api.usage import Usage
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.attention import AttentionKernels
-from lm_eval.models.huggingface.generation import Prompt
+from lm_eval.models.huggingface.generation import Prompt, WrittenAnswer
 from lm_eval.models.huggingface.kv_cache import KeyValueCache
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.request_errors import NaNScoresError
@@ -129,8 +129,8 @@ def generate_with_lookup(
     max_tokens: int,
     attention_kernels: AttentionKernels,
     usage: Usage,
-) -> Iterator[tuple[int, list[int]]]:
-    """Yields the request index and the tokens of each answer, as soon as it is finished.
+) -> Iterator[tuple[int, WrittenAnswer]]:
+    """Yields the request index and the answer to each request, as soon as it is finished.
 
     Decoding is greedy. The parameters are those of `generation.generate`.
     """
@@ -158,7 +158,7 @@ def generate_with_lookup(
             written = row.answer.tokens
             for request in row.prompt.requests:
                 usage.count_answer(len(written))
-                yield request, written
+                yield request, WrittenAnswer(written)
         if not kept:
             return
         if len(kept) < len(rows):

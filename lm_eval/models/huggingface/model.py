@@ -75,6 +75,7 @@ from lm_eval.models.huggingface.replaced_methods import (
 )
 from lm_eval.models.huggingface.request_errors import NaNScoresError
 from lm_eval.models.huggingface.scoring import NumberedScore, PlainScorer, Scorer, TreeScorer
+from lm_eval.models.huggingface.text_decoding import fast_decoder, one_by_one
 from lm_eval.models.huggingface.thought_budget import ThoughtBudget
 from lm_eval.models.partial_answers import special_tokens
 
@@ -517,7 +518,11 @@ class HFLM(LoopSupport):
         model = TextModel(
             encode=self._encode_contexts,
             decode=self.tok_decode,
-            decode_many=self._decode_rows,
+            decode_many=(
+                one_by_one(self.tok_decode)
+                if self._replaces("tok_decode")
+                else fast_decoder(self.tokenizer, self.tok_decode)
+            ),
             causal=self.backend == "causal",
             max_length=self.max_length,
             max_gen_toks=self.max_gen_toks,
@@ -568,17 +573,6 @@ class HFLM(LoopSupport):
         else:
             codes = self.text_encoder.encode_contexts(texts)
         return {text: tokens or [self.prefix_token_id] for text, tokens in codes.items()}
-
-    def _decode_rows(self, rows: list[list[int]]) -> list[str]:
-        """Returns the texts of several rows of tokens, without special tokens.
-
-        Fast tokenizers decode all rows at once, without what transformers does to a text
-        afterwards.
-        """
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is None or self._replaces("tok_decode"):
-            return [self.tok_decode(row) for row in rows]
-        return list(backend.decode_batch(rows, skip_special_tokens=True))
 
     def _builtin_loop(self) -> BuiltinLoop | None:
         """Returns the built-in generation loop, or None if transformers must generate.
