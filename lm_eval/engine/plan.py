@@ -172,6 +172,23 @@ class Batch:
         """Returns the nodes from the root down to `node`, which is included."""
         return np.append(self.ancestors(node), node)
 
+    def nodes_on_paths(self, last: Ints, position: Ints) -> Ints:
+        """Returns the nodes at the positions `position` (N) on the paths to the nodes `last` (N).
+
+        It does the same as `path(last)[position]` for each of them, but for all at once.
+        """
+        # Within a chain, in which each node is the parent of the next, nodes are consecutive.
+        before = np.arange(len(self.parent) - 1)
+        begins = np.append(0, np.flatnonzero(self.parent[1:] != before) + 1)
+        nodes = np.empty_like(position)
+        left = np.arange(len(position))
+        while len(left):
+            begin = begins[np.searchsorted(begins, last, side="right") - 1]
+            found = position >= self.position[begin]
+            nodes[left[found]] = (last - self.position[last] + position)[found]
+            left, position, last = left[~found], position[~found], self.parent[begin[~found]]
+        return nodes
+
     def ancestors(self, node: int) -> Ints:
         """Returns the ancestors of `node`, from the root down, without the node itself."""
         return _ancestors(self.end, node)

@@ -219,3 +219,21 @@ def test_the_size_of_the_next_batch_is_known_before_it_is_taken(
         batch = stepwise.take(max_tokens, max_requests)
         assert expected == len(batch.requests) >= 1
         assert following == [found[n][0] for n in batch.requests]
+
+
+@settings(max_examples=100, deadline=None)
+@given(requests, st.integers(1, 30), st.data())
+def test_nodes_are_found_by_their_positions_on_paths(
+    found: list[Request], max_tokens: int, data: st.DataObject
+) -> None:
+    for batch in make([(tokens, 1) for tokens, _ in found], max_tokens):
+        paths = [batch.path(node) for node in batch.scored.tolist()]
+        wanted = [
+            (number, place)
+            for number, path in enumerate(paths)
+            for place in data.draw(st.lists(st.integers(0, len(path) - 1), max_size=4))
+        ]
+        last = np.array([batch.scored[number] for number, _ in wanted], dtype=np.int64)
+        position = np.array([place for _, place in wanted], dtype=np.int64)
+        expected = [int(paths[number][place]) for number, place in wanted]
+        assert batch.nodes_on_paths(last, position).tolist() == expected

@@ -335,6 +335,29 @@ def test_prompts_wait_until_all_rows_can_grow(llama: Any, pages: int) -> None:
     assert batch.pool.free >= rows
 
 
+@pytest.mark.parametrize("repeats", [1, 5])
+def test_prompts_are_projected_to_logits_in_few_sizes(
+    llama: Any, repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(continuous_batching, "ROUNDED_SIZE_DEVICES", ("cpu",))
+    monkeypatch.setattr(continuous_batching, "PROJECTED_ROWS", (4, 8))
+    sizes: set[int] = set()
+    plain = Network.logits
+
+    def counted(self: Any, hidden: Any) -> Any:
+        sizes.add(len(hidden))
+        return plain(self, hidden)
+
+    settings = Generation(max_gen_toks=20, temperature=0.8, top_k=50 * (repeats > 1))
+    prompts = draw_prompts(30 // repeats, repeats)
+    expected = plainly(llama, prompts, settings)
+    monkeypatch.setattr(Network, "logits", counted)
+    batch = make_batch(llama, prompts, settings, max_rows=12)
+    assert dict(answered(batch)) == expected
+    assert sizes <= {4, 8, *batch.step.sizes}
+    assert len(sizes) > 1
+
+
 def test_prompts_wait_until_rows_are_free(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     launch = ContinuousBatch._launch_steps

@@ -20,7 +20,13 @@ import torch
 from torch import Tensor
 
 from lm_eval.api.usage import Usage
-from lm_eval.engine.plan import Ints, SortedSequences, StepwisePlan, pad_batch
+from lm_eval.engine.plan import (
+    Ints,
+    SortedSequences,
+    StepwisePlan,
+    concatenated_ranges,
+    pad_batch,
+)
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.attention import AttentionKernels, use_layout
 from lm_eval.models.huggingface.decoding_step import (
@@ -63,6 +69,9 @@ STEPS_PER_READ = 8
 one portion of steps, the device runs the next."""
 ADMISSION_SHARE = 16
 """Waiting prompts are read when one in so many rows is free, so that they share a forward pass."""
+PROJECTED_ROWS = (32, 128)
+"""On a GPU, the last states of prompts are projected to logits in one of these numbers, or as many
+as there are rows: the matrix library takes up to 60 ms for every new number."""
 MEMORY_SHARE = 0.7
 """The part of the free memory that the key-value cache may take on CUDA."""
 
@@ -166,8 +175,9 @@ class _Admitted(NamedTuple):
     unit: int
     """Its index."""
     rows: list[Row]
-    writes: list[tuple[slice, int]]
-    """Positions of the prompt that are not stored yet, each with the page that will hold them."""
+    writes: list[tuple[int, int, int]]
+    """Positions of the prompt that are not stored yet: the first, which begins a page, how many,
+    and the page that will hold them."""
 
 
 class ContinuousBatch:
@@ -392,25 +402,26 @@ class ContinuousBatch:
             self.pool.release(full)
             raise OutOfPagesError("too few pages are free for another prompt")
         self.pool.add_users(full, count - 1)
-        places = [(slice(n * PAGE, (n + 1) * PAGE), full[n]) for n in unwritten]
+        writes = [(n * PAGE, PAGE, full[n]) for n in unwritten]
         rows = []
         for number in range(count):
             pages = [*full, self.pool.take()]
             if length % PAGE:
-                places.append((slice(len(full) * PAGE, length), pages[-1]))
+                writes.append((len(full) * PAGE, length % PAGE, pages[-1]))
             requests = (prompt.requests[number],) if self.settings.sampled else prompt.requests
             answer = GrowingAnswer(self.decode, self.stop_conditions, self.settings.max_gen_toks)
             rows.append(Row(unit, number, requests, answer, pages, len(full), length))
-        return _Admitted(unit, rows, places)
+        return _Admitted(unit, rows, writes)
 
     def _prefill(self, admitted: list[_Admitted]) -> None:
         """Reads the next waiting prompts, which are those admitted, in one forward pass."""
         waiting = self._waiting
         batch = waiting.plan.take(self.max_tokens, len(admitted))
-        places = []
-        for prompt, last in zip(admitted, batch.scored.tolist(), strict=True):
-            path = batch.path(last)
-            places += [(path[part], page) for part, page in prompt.writes]
+        writes = np.array([write for prompt in admitted for write in prompt.writes]).reshape(-1, 3)
+        of_prompt = np.repeat(batch.scored, [len(prompt.writes) for prompt in admitted])
+        position = concatenated_ranges(writes[:, 0], writes[:, 1])
+        node = batch.nodes_on_paths(np.repeat(of_prompt, writes[:, 1]), position)
+        places = np.stack([node, np.repeat(writes[:, 2], writes[:, 1]), position % PAGE])
         count = len(batch.tokens) - batch.num_cached
         if self.device.type in ROUNDED_SIZE_DEVICES:
             batch = pad_batch(batch, max(count, min(round_up(count), self.max_tokens)))
@@ -422,17 +433,20 @@ class ContinuousBatch:
             previous=waiting.previous,
         )
         waiting.follow(tree)
-        tokens, position = (
+        given = (
             copy_to_device(part, self.device).to(self.device)[None]
             for part in (tree.tokens, tree.position)
         )
         with use_layout(self.network.configs, tree):
-            hidden = self.network.hidden(tokens, position)[0]
+            hidden = self.network.hidden(*given)[0]
         rows = [row for prompt in admitted for row in prompt.rows]
         counts = [len(prompt.rows) for prompt in admitted]
         where = np.repeat(batch.scored - batch.num_cached, counts)
+        if self.device.type in ROUNDED_SIZE_DEVICES:
+            most = next((n for n in PROJECTED_ROWS if len(rows) <= n), self.max_rows)
+            where = np.append(where, np.repeat(where[:1], min(most, self.max_rows) - len(rows)))
         last_states = hidden.index_select(0, copy_to_device(where, self.device).to(hidden.device))
-        logits = self.network.logits(last_states)
+        logits = self.network.logits(last_states)[: len(rows)]
         draws = random_draws(
             [(self.prompts[row.unit], row.number) for row in rows], self.settings, self.seed
         )

@@ -7,8 +7,6 @@ keys and values and attends to its pages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -104,7 +102,7 @@ class PromptPages(TreeLayout):
         self,
         batch: Batch,
         cache: PagedCache,
-        places: Sequence[tuple[Ints, int]],
+        places: Ints,
         *,
         kernels: bool,
         previous: TreeLayout | None,
@@ -114,21 +112,17 @@ class PromptPages(TreeLayout):
         Args:
             batch: the packed prefix tree.
             cache: the cache to write to.
-            places: the nodes to write, in order, and the page to write them to.
+            places: the nodes to write, and the page and the offset in it that each is written to
+                (3, N).
             kernels: whether to use our attention kernel for trees.
             previous: the layout of the previous batch.
         """
         super().__init__(batch, kernels=kernels, previous=previous)
         self._cache = cache
-        none = np.zeros(0, dtype=np.int64)
-        node = np.concatenate([none, *(nodes for nodes, _ in places)])
-        page = np.concatenate([none, *(np.full(len(nodes), page) for nodes, page in places)])
-        offset = np.concatenate([none, *(np.arange(len(nodes)) for nodes, _ in places)])
         # An even number, so that each part begins at 16 bytes: the kernel is compiled anew for
         # pointers that are aligned differently.
-        self._count = len(node)
-        spare = np.zeros(self._count % 2, dtype=np.int64)
-        self._places = np.stack([np.append(part, spare) for part in (node, page, offset)])
+        self._count = places.shape[1]
+        self._places = np.pad(places, ((0, 0), (0, self._count % 2)))
         self._sent: dict[torch.device, Tensor] = {}
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
