@@ -28,6 +28,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,11 @@ def limit_seconds(net: Any, sizes: dict[str, int], rows: int, steps: float, own:
     return prefill + steps * (products + rows * own * token / BANDWIDTH)
 
 
-def measure(name: str, net: Any, tokenizer: Any) -> dict[str, Any]:
-    """Returns the measurements of one workload: times in seconds, peak memory in MiB."""
+def measure(name: str, net: Any, tokenizer: Any, profiler: Any = None) -> dict[str, Any]:
+    """Returns the measurements of one workload: times in seconds, peak memory in MiB.
+
+    `profiler` is a context manager under which the answers are generated.
+    """
     spec = WORKLOADS[name]
     repeats, new = spec.get("repeats", 1), new_tokens or spec["new"]
     start = time.time()
@@ -177,8 +181,9 @@ def measure(name: str, net: Any, tokenizer: Any) -> dict[str, Any]:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         begun = time.time()
-        answers = plain(requests, **more)
-        torch.cuda.synchronize()
+        with profiler or nullcontext():
+            answers = plain(requests, **more)
+            torch.cuda.synchronize()
         found["generate_s"] = time.time() - begun
         found["answers"] = len(requests)
         own = found["distinct"] / len({r.args[0] for r in requests}) + new / 2
@@ -213,8 +218,8 @@ def busy_share(name: str, net: Any, tokenizer: Any) -> float:
     """Returns the share of the time of `generate_until` in which the GPU computes."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        found = measure(name, net, tokenizer)
+    profiler = profile(activities=[ProfilerActivity.CUDA])
+    found = measure(name, net, tokenizer, profiler)
     computed = sum(event.self_device_time_total for event in profiler.key_averages()) / 1e6
     return float(round(computed / found["generate_s"], 3))
 
