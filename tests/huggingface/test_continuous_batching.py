@@ -6,8 +6,10 @@ in Triton's interpreter. Captured steps are tested in `test_decoding_graphs.py`.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -536,7 +538,20 @@ def test_no_page_is_lost_or_given_to_two_answers(llama: Any, data: st.DataObject
     assert not batch.pool._page_of
     expected = plainly(llama, prompts, settings, stops)
     assert len(found) == len(expected)
-    assert dict(found) == expected
+    for request, tokens in dict(found).items():
+        if tokens != expected[request]:
+            tokens_of = next(p.tokens for p in prompts if request in p.requests)
+            same = os.path.commonprefix([tokens, expected[request]])
+            assert not temperature
+            assert is_tie(llama, [*tokens_of, *same])
+
+
+def is_tie(model: Any, tokens: list[int]) -> bool:
+    """Returns whether the two most likely next tokens differ by no more than rounding does."""
+    with torch.no_grad():
+        scores = copy.deepcopy(model).double()(torch.tensor([tokens])).logits[0, -1]
+    first, second = scores.topk(2).values
+    return bool(first - second < 1e-5)
 
 
 @hypothesis.given(
