@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -541,9 +540,10 @@ def test_no_page_is_lost_or_given_to_two_answers(llama: Any, data: st.DataObject
     for request, tokens in dict(found).items():
         if tokens != expected[request]:
             tokens_of = next(p.tokens for p in prompts if request in p.requests)
-            same = os.path.commonprefix([tokens, expected[request]])
+            pairs = zip(tokens, expected[request], strict=False)
+            same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
             assert not temperature
-            assert is_tie(llama, [*tokens_of, *same])
+            assert is_tie(llama, [*tokens_of, *tokens[:same]])
 
 
 def is_tie(model: Any, tokens: list[int]) -> bool:
