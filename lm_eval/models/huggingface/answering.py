@@ -101,8 +101,9 @@ class TextModel:
     """Returns a mapping from each context to its tokens, at least one."""
     decode: Callable[..., str]
     """Returns the text of some tokens; accepts `skip_special_tokens`."""
-    decode_many: DecodeMany
-    """Returns the texts of several rows of tokens, without special tokens."""
+    batch_decoder: Callable[[], DecodeMany]
+    """Returns a function from several rows of tokens to their texts, without special tokens. It is
+    found by trials, so only loops that need it ask for it."""
     causal: bool
     max_length: int
     max_gen_toks: int
@@ -480,7 +481,7 @@ class Generator:
                 attention_kernels=builtin.attention_kernels,
                 decoding=decoding,
                 usage=self.usage,
-                decode_many=self.model.decode_many,
+                decode_many=self.model.batch_decoder(),
             )
             found: Iterator[tuple[int, WrittenAnswer]] = batch.run()
             return found

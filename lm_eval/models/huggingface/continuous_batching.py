@@ -53,6 +53,7 @@ from lm_eval.models.huggingface.pages import (
 )
 from lm_eval.models.huggingface.request_errors import NaNScoresError
 from lm_eval.models.huggingface.scoring import ROUNDED_SIZE_DEVICES, round_up
+from lm_eval.models.huggingface.text_decoding import one_by_one
 from lm_eval.models.huggingface.token_choice import choose_tokens
 from lm_eval.models.huggingface.tree import TreeLayout
 from lm_eval.models.partial_answers import (
@@ -226,7 +227,7 @@ class ContinuousBatch:
         """
         self.network = network
         self.decode = decode
-        self.decode_many = decode_many or (lambda rows: [decode(row) for row in rows])
+        self.decode_many = decode_many or one_by_one(decode)
         self.prompts = prompts
         self.settings = settings
         self.stop_conditions = stop_conditions

@@ -77,7 +77,7 @@ from lm_eval.models.huggingface.request_errors import NaNScoresError
 from lm_eval.models.huggingface.scoring import NumberedScore, PlainScorer, Scorer, TreeScorer
 from lm_eval.models.huggingface.text_decoding import fast_decoder, one_by_one
 from lm_eval.models.huggingface.thought_budget import ThoughtBudget
-from lm_eval.models.partial_answers import special_tokens
+from lm_eval.models.partial_answers import DecodeMany, special_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -518,11 +518,7 @@ class HFLM(LoopSupport):
         model = TextModel(
             encode=self._encode_contexts,
             decode=self.tok_decode,
-            decode_many=(
-                one_by_one(self.tok_decode)
-                if self._replaces("tok_decode")
-                else fast_decoder(self.tokenizer, self.tok_decode)
-            ),
+            batch_decoder=self._batch_decoder,
             causal=self.backend == "causal",
             max_length=self.max_length,
             max_gen_toks=self.max_gen_toks,
@@ -573,6 +569,12 @@ class HFLM(LoopSupport):
         else:
             codes = self.text_encoder.encode_contexts(texts)
         return {text: tokens or [self.prefix_token_id] for text, tokens in codes.items()}
+
+    def _batch_decoder(self) -> DecodeMany:
+        """Returns a function that decodes several rows of tokens; uses a replaced `tok_decode`."""
+        if self._replaces("tok_decode"):
+            return one_by_one(self.tok_decode)
+        return fast_decoder(self.tokenizer, self.tok_decode)
 
     def _builtin_loop(self) -> BuiltinLoop | None:
         """Returns the built-in generation loop, or None if transformers must generate.
