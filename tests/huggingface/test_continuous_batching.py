@@ -359,6 +359,16 @@ def test_prompts_are_projected_to_logits_in_few_sizes(
     assert len(sizes) > 1
 
 
+def test_a_prompt_whose_pages_are_all_stored_is_read_again(llama: Any) -> None:
+    """Its repeats do not fit into the batch at once; full pages need not be written again."""
+    tokens = random.Random(0).choices(range(30, 1000), k=2 * PAGE)
+    prompts = [Prompt("a", tokens, (n,), (n,)) for n in range(6)]
+    settings = Generation(max_gen_toks=40, temperature=0.8, top_k=50)
+    expected = plainly(llama, prompts, settings, STOPS)
+    batch = make_batch(llama, prompts, settings, STOPS, max_rows=2)
+    assert dict(answered(batch)) == expected
+
+
 def test_prompts_wait_until_rows_are_free(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     launch = ContinuousBatch._launch_steps

@@ -418,7 +418,9 @@ class ContinuousBatch:
         """Reads the next waiting prompts, which are those admitted, in one forward pass."""
         waiting = self._waiting
         batch = waiting.plan.take(self.max_tokens, len(admitted))
-        writes = np.array([write for prompt in admitted for write in prompt.writes]).reshape(-1, 3)
+        writes = np.array(
+            [write for prompt in admitted for write in prompt.writes], dtype=np.int64
+        ).reshape(-1, 3)
         of_prompt = np.repeat(batch.scored, [len(prompt.writes) for prompt in admitted])
         position = concatenated_ranges(writes[:, 0], writes[:, 1])
         node = batch.nodes_on_paths(np.repeat(of_prompt, writes[:, 1]), position)
