@@ -245,9 +245,9 @@ class StepwisePlan:
     def take(self, max_tokens: int, max_requests: int) -> Batch:
         """Returns the next batch, packed as a prefix tree; it has at least one sequence.
 
-        Unlike the batches of `plan`, it keeps all nodes of its last sequence for the next batch
-        (`kept_for_next`), which reuses the first `num_cached` of them, at least
-        `MIN_NODES_REUSED` or none.
+        The next batch reuses the first `num_cached` nodes that this one keeps for it
+        (`kept_for_next`), at least `MIN_NODES_REUSED` or none. These are the nodes that the next
+        sequence shares, of which the next batch may reuse fewer, as its size is not known yet.
 
         Args:
             max_tokens: the maximum number of nodes to compute. A single sequence may exceed it.
@@ -257,7 +257,9 @@ class StepwisePlan:
         current = _next_range(self.ordered, first, max_tokens, max_requests)
         self.taken = current.last
         batch = _pack(self.ordered, first, current.last)
-        kept = batch.path(len(batch.tokens) - 1)
+        common = self.ordered.common[current.last :]
+        shared = int(common[0]) if len(common) and common[0] >= MIN_NODES_REUSED else 0
+        kept = batch.path(len(batch.tokens) - 1)[:shared]
         cached = current.num_cached if current.num_cached >= MIN_NODES_REUSED else 0
         return replace(batch, num_cached=cached, kept_for_next=kept)
 

@@ -107,6 +107,8 @@ class GrowingAnswer:
         self._stop_conditions = stop_conditions
         self._max_tokens = max_tokens
         self._written: list[int] = []
+        self._has_end = False
+        """Whether a token that ends the answer is among those written."""
 
     def add(self, tokens: list[int]) -> bool:
         """Adds new tokens; returns whether the answer is ended.
@@ -127,7 +129,9 @@ class GrowingAnswer:
         search the tails of many answers at once (`tail`, `end_at_stop`).
         """
         self._written += tokens[: self.room]
-        return not self._stop_conditions.tokens.isdisjoint(tokens) or not self.room
+        has_end = not self._stop_conditions.tokens.isdisjoint(tokens)
+        self._has_end = self._has_end or has_end
+        return has_end or not self.room
 
     @property
     def room(self) -> int:
@@ -164,7 +168,7 @@ class GrowingAnswer:
     @property
     def tokens(self) -> list[int]:
         """The tokens before the one that ended the answer; all if none ended it."""
-        return self._stop_conditions.truncate(self._written)
+        return self._stop_conditions.truncate(self._written) if self._has_end else self._written[:]
 
 
 def special_tokens(tokenizer: Any) -> dict[str, int]:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lm_eval.engine import plan as plan_of_batches
 from lm_eval.engine.plan import (
     Batch,
     SortedSequences,
@@ -219,6 +220,27 @@ def test_the_size_of_the_next_batch_is_known_before_it_is_taken(
         batch = stepwise.take(max_tokens, max_requests)
         assert expected == len(batch.requests) >= 1
         assert following == [found[n][0] for n in batch.requests]
+
+
+@settings(max_examples=100, deadline=None)
+@given(requests, st.lists(st.tuples(st.integers(1, 30), st.integers(1, 6)), max_size=30))
+def test_a_batch_keeps_what_the_next_one_can_reuse(
+    found: list[Request], sizes: list[tuple[int, int]]
+) -> None:
+    ordered = SortedSequences.of([r[0] for r in found], [1] * len(found))
+    stepwise, kept = StepwisePlan(ordered), []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plan_of_batches, "MIN_NODES_REUSED", 2)
+        for max_tokens, max_requests in sizes:
+            if stepwise.taken == len(found):
+                break
+            batch = stepwise.take(max_tokens, max_requests)
+            reused = batch.num_cached
+            assert reused == 0 or 2 <= reused <= len(kept)
+            assert batch.tokens[:reused].tolist() == [tokens[-1] for tokens in kept[:reused]]
+            kept = [path(batch, node) for node in batch.kept_for_next.tolist()]
+            left = [found[n][0] for n in ordered.order[stepwise.taken :]]
+            assert all(left[0][: len(tokens)] == tokens for tokens in kept)
 
 
 @settings(max_examples=100, deadline=None)

@@ -44,13 +44,16 @@ def try_layers(kind: torch.dtype) -> None:
             expected = rms_norm(x, weight, 1e-6, weight_plus_one=weight_plus_one)
             found = layers.rms_norm(x, weight, 1e-6, weight_plus_one=weight_plus_one)
             check(found, expected, f"norm {kind} {width} {weight_plus_one}")
-    x, other = draw(3, 1700, kind=kind), draw(3, 1700, kind=kind)
-    for activation in ("silu", "gelu_tanh"):
-        check(
-            layers.gated_activation(x, other, activation),
-            gated_activation(x, other, activation),
-            f"{activation} {kind}",
-        )
+    for width in (5, 1700, 4096):
+        both = draw(3, 2, 2 * width, kind=kind)
+        apart = both[..., :width].contiguous(), draw(3, 2, width, kind=kind)
+        for x, other in (apart, both.split([width, width], dim=-1), both.mT[:, :2].chunk(2, dim=1)):
+            for activation in ("silu", "gelu_tanh"):
+                check(
+                    layers.gated_activation(x, other, activation),
+                    gated_activation(x, other, activation),
+                    f"{activation} {kind} {width} {x.stride()}",
+                )
     for batch, heads, width in ((1, 4, 64), (2, 3, 20), (2, 1, 128)):
         x = draw(batch, 7, heads, width, kind=kind).transpose(1, 2)
         cosine, sine = draw(2, batch, 7, width, kind=kind)

@@ -253,6 +253,56 @@ def test_steps_with_and_without_common_pages_are_captured_separately(
     assert graphs.replayed > 0
 
 
+def count_launched_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns a list to which the size of each step is appended that is not captured."""
+    launched: list[int] = []
+    step = decoding_step.DecodingStep._step
+
+    def counted(self: Any, size: int) -> None:
+        if torch.utils._python_dispatch._get_current_dispatch_mode() is None:
+            launched.append(size)
+        step(self, size)
+
+    monkeypatch.setattr(decoding_step.DecodingStep, "_step", counted)
+    return launched
+
+
+def test_a_step_is_captured_before_it_runs(
+    llama: Any, graphs: type[RecordedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host captures while the device reads prompts."""
+    launched = count_launched_steps(monkeypatch)
+    prompts, settings = draw_prompts(6), Generation(max_gen_toks=40)
+    batch = make_batch(llama, prompts, settings, max_rows=6)
+    assert dict(answered(batch)) == plainly(llama, prompts, settings)
+    assert graphs.captured == 1
+    assert not launched
+
+
+def test_a_step_that_prepares_something_is_captured_after_it_ran(
+    llama: Any,
+    graphs: type[RecordedGraph],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    launched = count_launched_steps(monkeypatch)
+    step = decoding_step.DecodingStep._step
+
+    def preparing(self: Any, size: int) -> None:
+        step(self, size)
+        if not launched:
+            self.token.sum().item()
+
+    monkeypatch.setattr(decoding_step.DecodingStep, "_step", preparing)
+    prompts, settings = draw_prompts(6), Generation(max_gen_toks=40)
+    batch = make_batch(llama, prompts, settings, max_rows=6)
+    assert dict(answered(batch)) == plainly(llama, prompts, settings)
+    assert launched == [6]
+    assert len(batch.step._captured) == 1
+    assert graphs.replayed > 20
+    assert "not captured" not in caplog.text
+
+
 def test_a_run_goes_on_if_a_step_of_another_size_cannot_be_captured(
     llama: Any,
     graphs: type[RecordedGraph],

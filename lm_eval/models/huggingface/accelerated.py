@@ -69,12 +69,13 @@ def uses_kernels(forwards: Iterable[nn.Module]) -> bool:
     return not all(is_linear(module) for module in forwards)
 
 
-def merged_projections(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
-    """Returns forward functions that project to queries, keys and values in one matrix product.
+def merged_projections(model: nn.Module, most_bytes: int) -> dict[nn.Module, Callable[..., Any]]:
+    """Returns forward functions that compute several projections in one matrix product.
 
-    They hold a copy of the weights. The result is empty without `kernels`, and on a CPU.
+    They hold a copy of the weights, of at most `most_bytes`. The result is empty without `kernels`,
+    and on a CPU.
     """
-    return {} if kernels is None else kernels.merge_projections(model)
+    return {} if kernels is None else kernels.merge_projections(model, most_bytes)
 
 
 def write_pages(

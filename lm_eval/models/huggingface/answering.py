@@ -272,7 +272,7 @@ class Generator:
             repeats = repeat_numbers([requests[i] for i in indices])
             prompts.append(Prompt(text, tokens, tuple(indices), repeats))
         # The longest first, so that a lack of memory shows at once.
-        return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.tokens))
+        return sorted(prompts, key=lambda prompt: (-len(prompt.tokens), prompt.text))
 
     def _loop_supporting(
         self, gen_kwargs: Mapping[str, Any], prompts: list[Prompt], settings: Generation
@@ -401,16 +401,16 @@ class Generator:
             added: how many of the tokens were not generated, but appended to a cut thought.
         """
         model, mark = self.model, self.model.think_end_token
-        tokens, whole = stop_conditions.truncate(written.tokens), written.text
+        tokens, whole = written
+        if whole is None:
+            tokens = stop_conditions.truncate(tokens)
         thought, count, rest = "", 0, tokens
         if isinstance(mark, int):
             count = len(tokens) - tokens[::-1].index(mark) if mark in tokens else 0
             thought, rest = model.decode(tokens[:count][:-1]).strip(), tokens[count:]
             text = model.decode(rest).lstrip()
         else:
-            if whole is None or len(tokens) < len(written.tokens):
-                whole = model.decode(tokens)
-            thought, text = split_thought(whole, mark)
+            thought, text = split_thought(model.decode(tokens) if whole is None else whole, mark)
             if thought and mark is not None:
                 count = count_until_mark(model.decode, tokens, mark)
         answer = cut_at_stop(text, stop_conditions.stops)

@@ -33,7 +33,7 @@ Logits = Callable[[Tensor], Tensor]
 """A forward pass, from tokens (B, T) to next-token logits (B, T, V)."""
 
 FORCED_STEPS = 3
-"""Number of steps decoded in each trial. The first is launched as usual, the others replayed."""
+"""Number of steps decoded in each trial."""
 PROGRAMS = 140
 """The larger of the two trial batches has so many rows times key heads: kernels of large batches
 are others than those of small ones."""

@@ -2,7 +2,8 @@
 
 A step reads each row's last token and chooses the next one. A model of sixteen layers launches more
 than a thousand kernels for it, which takes the host much longer than the device needs to run them.
-So a step is captured once for a few batch sizes and then replayed.
+So a step is captured once for a few batch sizes and then replayed. It is captured before it runs
+for the first time, while the device still reads prompts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lm_eval.engine.plan import Ints
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface.accelerated import merged_projections
 from lm_eval.models.huggingface.attention import use_layout
-from lm_eval.models.huggingface.memory import is_out_of_memory
+from lm_eval.models.huggingface.memory import free_memory, is_out_of_memory
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.packing import copy_to_device
 from lm_eval.models.huggingface.paged_cache import PagedCache, PagedStep
@@ -41,6 +42,8 @@ NAN_TOKEN = -1
 """Placeholder for a token whose logits were NaN."""
 MIN_BATCH_SIZE = 32
 """When answers end, the batch size is not reduced below this."""
+MERGED_MEMORY_SHARE = 0.1
+"""Copies of weights, for merged projections, take at most this part of the free memory."""
 MIN_STEPS_TO_CAPTURE = 12
 """A step is captured only if it is repeated so often; capturing takes as long as a few steps."""
 
@@ -97,7 +100,8 @@ class DecodingStep:
             steps: the maximum number of steps between two reads of the tokens.
             graphs: whether steps are captured as CUDA graphs and replayed.
         """
-        self.network = network.with_more_forwards(merged_projections(network.trunk))
+        most_bytes = int(MERGED_MEMORY_SHARE * free_memory(device))
+        self.network = network.with_more_forwards(merged_projections(network.trunk, most_bytes))
         self.cache = cache
         self.settings = settings
         self.device = device
@@ -133,7 +137,8 @@ class DecodingStep:
         self._captured: dict[tuple[int, bool], tuple[Any, Tensor]] = {}
         """Captured steps with their logits, by batch size and `_has_groups`."""
         self._memory_pool: Any = None
-        self._tried: set[tuple[int, bool]] = set()
+        self._failed: set[tuple[int, bool]] = set()
+        """Steps that could not be captured before they ran for the first time."""
 
     def _split(self, flat: Any) -> dict[str, Any]:
         """Returns views of an array or tensor that holds all integer buffers one after another."""
@@ -203,15 +208,17 @@ class DecodingStep:
         how many steps these rows are expected to need.
         """
         size = self.size_for(rows)
+        kind = size, self._has_groups
         for step in range(steps):
-            captured = self._captured.get((size, self._has_groups))
-            if captured is not None:
+            enough = remaining - step >= MIN_STEPS_TO_CAPTURE
+            if self.graphs and enough and kind not in self._captured:
+                self._capture(size)
+            captured = self._captured.get(kind)
+            if captured is None:
+                self._step(size)
+            else:
                 graph, self.logits = captured
                 graph.replay()
-            else:
-                self._step(size)
-                if self.graphs and remaining - step >= MIN_STEPS_TO_CAPTURE:
-                    self._capture(size)
             self._history[step, :rows] = self._marked[:rows]
         return self._history[:steps, :rows]
 
@@ -244,28 +251,31 @@ class DecodingStep:
         chosen.clamp_(max=self.settings.max_gen_toks - 1)
 
     def _capture(self, size: int) -> None:
-        """Captures a step of `size` rows. If that fails, steps are launched as usual."""
+        """Captures a step of `size` rows. If that fails twice, steps are launched as usual.
+
+        Code that prepares something when it runs for the first time may not be captured before, so
+        a second attempt is made after the step has run.
+        """
         kind = size, self._has_groups
-        if kind in self._tried:
-            return
-        self._tried.add(kind)
         of_last_step = self.logits
         try:
             self._captured[kind] = self._captured_step(size), self.logits
         except Exception as error:  # model code may do things that cannot be captured
             if is_out_of_memory(error):
                 raise
-            self.graphs = False
             first = next(iter(str(error).splitlines()), "")
-            logger.warning(
-                "Decoding steps are not captured as CUDA graphs: %s: %s",
-                type(error).__name__,
-                first,
-            )
+            reason = f"{type(error).__name__}: {first}"
+            if kind in self._failed:
+                self.graphs = False
+                logger.warning("Decoding steps are not captured as CUDA graphs: %s", reason)
+            else:
+                logger.debug("A decoding step could not be captured before it ran: %s", reason)
+            self._failed.add(kind)
+            self._memory_pool = None  # torch may still count it as in use by the failed capture
         self.logits = of_last_step
 
     def _captured_step(self, size: int) -> Any:
-        """Returns the CUDA graph of a step of `size` rows; running a step before is required."""
+        """Returns the CUDA graph of a step of `size` rows, which does not run here."""
         if self._memory_pool is None:
             self._memory_pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()

@@ -59,7 +59,7 @@ class WrittenAnswer(NamedTuple):
     tokens: list[int]
     """Its tokens before the one that ended it; the last may complete a stop string."""
     text: str | None = None
-    """The text of all its tokens, if the loop has decoded it."""
+    """The text of all its tokens, if the loop has decoded it. None of them ends the answer then."""
 
 
 # As a decorator, it applies while this runs, not while the caller has an answer.

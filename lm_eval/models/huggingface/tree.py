@@ -117,14 +117,20 @@ class TreeLayout:
             known_k, known_v = (x[:, :, :given] for x in self._inherited[layer])
             k, v = torch.cat([known_k, k], dim=2), torch.cat([known_v, v], dim=2)
         if len(self.batch.kept_for_next):
-            if k.device not in self._kept_index:
-                self._kept_index[k.device] = copy_to_device(self.batch.kept_for_next, k.device)
-            keep = self._kept_index[k.device]
-            self.kept[layer] = k.index_select(2, keep), v.index_select(2, keep)
+            self.kept[layer] = self._keep(k), self._keep(v)
         self.collect(layer, k, v)
         if self._kernel is not None and self._kernel.supports(q, k, v):
             return self._kernel.attend(q, k, v, settings)
         return self._attend_in_blocks(q, k, v, settings)
+
+    def _keep(self, x: Tensor) -> Tensor:
+        """Returns a copy of those keys or values that the next batch reuses."""
+        kept = self.batch.kept_for_next
+        if kept[-1] == len(kept) - 1:  # the first nodes, such as those of a common prefix
+            return x[:, :, : len(kept)].clone()
+        if x.device not in self._kept_index:
+            self._kept_index[x.device] = copy_to_device(kept, x.device)
+        return x.index_select(2, self._kept_index[x.device])
 
     def collect(self, layer: nn.Module, k: Tensor, v: Tensor) -> None:
         """Hook for subclasses that need keys and values; does nothing here.

@@ -13,7 +13,7 @@ from torch import Tensor
 from lm_eval.models.huggingface.kernels.compiler import tl, triton
 
 GATE_BLOCK = 2048
-"""Number of elements that one program of the gated activation computes."""
+"""Maximum number of elements of a row that one program of the gated activation computes."""
 NORM_BLOCK = 1024
 """Minimum number of elements that one program normalizes: several rows if they are short."""
 
@@ -38,13 +38,21 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float, *, weight_plus_one: bool
 
 
 def gated_activation(x: Tensor, other: Tensor, activation: str) -> Tensor:
-    """Returns `activation(x) * other`; `activation` is "silu" or "gelu_tanh"."""
-    x, other = x.contiguous(), other.contiguous()
-    out = torch.empty_like(x)
+    """Returns `activation(x) * other`; `activation` is "silu" or "gelu_tanh".
+
+    Both may be parts of the rows of one tensor.
+    """
+    rows, others = x.reshape(-1, x.shape[-1]), other.reshape(-1, x.shape[-1])
+    if not rows.stride(1) == others.stride(1) == 1:
+        rows, others = rows.contiguous(), others.contiguous()
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    count, width = rows.shape
+    block = min(GATE_BLOCK, triton.next_power_of_2(width))
     with torch.cuda.device_of(x):
-        _gated_activation[(triton.cdiv(x.numel(), GATE_BLOCK),)](
-            x, other, out, x.numel(), GATE_BLOCK, activation == "silu", num_warps=8
-        )
+        _gated_activation[(count, triton.cdiv(width, block))](
+            rows, others, out, rows.stride(0), others.stride(0), width, block,
+            activation == "silu", num_warps=max(1, block // 256),
+        )  # fmt: skip
     return out
 
 
@@ -71,8 +79,7 @@ def apply_rotary(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 if triton is not None:
     # The number of rows changes from batch to batch, and the kernels must not be compiled anew for
-    # each. But `_gated_activation` is compiled for properties of its count: only if the compiler
-    # knows that it is divisible can it load several elements at once.
+    # each.
 
     @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
     def _rms_norm(  # type: ignore[no-untyped-def]
@@ -94,10 +101,13 @@ if triton is not None:
         tl.store(out + row * width + column, value.to(raw.dtype), mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _gated_activation(x, other, out, count, block: tl.constexpr, silu: tl.constexpr):  # type: ignore[no-untyped-def]
-        place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-        inside = place < count
-        raw = tl.load(x + place, mask=inside, other=0.0)
+    def _gated_activation(  # type: ignore[no-untyped-def]
+        x, other, out, x_row, other_row, width, block: tl.constexpr, silu: tl.constexpr
+    ):
+        row = tl.program_id(0).to(tl.int64)
+        column = tl.program_id(1) * block + tl.arange(0, block)
+        inside = column < width
+        raw = tl.load(x + row * x_row + column, mask=inside, other=0.0)
         value = raw.to(tl.float32)
         if silu:
             value = value / (1.0 + tl.exp(-value))
@@ -105,8 +115,9 @@ if triton is not None:
             inner = 0.7978845608028654 * (value + 0.044715 * value * value * value)
             value = value / (1.0 + tl.exp(-2.0 * inner))
         value = value.to(raw.dtype).to(tl.float32)
-        value = value * tl.load(other + place, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out + place, value.to(raw.dtype), mask=inside)
+        factor = tl.load(other + row * other_row + column, mask=inside, other=0.0)
+        value = value * factor.to(tl.float32)
+        tl.store(out + row * width + column, value.to(raw.dtype), mask=inside)
 
     @triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
     def _apply_rotary(  # type: ignore[no-untyped-def]

@@ -1,7 +1,8 @@
-"""Merges the projections to queries, keys and values into one matrix product, for decoding.
+"""Merges projections of the same input into one matrix product, for decoding.
 
 With few rows, a matrix product takes the time to read its weights, and small ones do not even use
-the whole GPU. One product of the three matrices takes half the time of three products.
+the whole GPU. One product that gives queries, keys and values takes half the time of three
+products. One for the two projections of a gated MLP takes 85 % of the time of two.
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ from torch.nn import functional
 from lm_eval.models.huggingface.kernels.compiler import can_run_on
 from lm_eval.models.huggingface.replaced_forwards import Forward
 
-NAMES = ("q_proj", "k_proj", "v_proj")
-"""The names of the three projections in transformers."""
+NAMES = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""The names in transformers of projections of the same input."""
 
 
-def merge_projections(model: nn.Module) -> dict[nn.Module, Forward]:
+def merge_projections(model: nn.Module, most_bytes: int) -> dict[nn.Module, Forward]:
     """Returns, by module, forward functions for the projections that can be merged.
 
-    They hold a copy of the weights. The result is empty without Triton.
+    They hold a copy of the weights. Projections whose copies would take more than `most_bytes` are
+    left out, and so are all without Triton.
     """
     forwards: dict[nn.Module, Forward] = {}
-    for module in model.modules():
-        parts = [getattr(module, name, None) for name in NAMES]
-        if all(_is_plain_linear(part) for part in parts) and _match(parts):
+    for names in NAMES:
+        found = [[getattr(module, name, None) for name in names] for module in model.modules()]
+        merging = [parts for parts in found if all(map(_is_plain_linear, parts)) and _match(parts)]
+        most_bytes -= sum(part.weight.nbytes for parts in merging for part in parts)
+        if most_bytes < 0:
+            break
+        for parts in merging:
             forwards.update(_merged(parts))
     return forwards
 
@@ -51,7 +57,7 @@ def _match(parts: list[Any]) -> bool:
 
 
 def _merged(parts: list[Any]) -> dict[nn.Module, Forward]:
-    """Returns forward functions of the three projections.
+    """Returns forward functions of some projections of the same input.
 
     The first one that is called computes all, and the others return their part of the result if
     they get the same input.
