@@ -104,6 +104,14 @@ def make_model(model: str, config: str, settings: dict[str, Any]) -> Any:
     return made
 
 
+@pytest.fixture(autouse=True)
+def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets no start-up check, slow on a busy machine, decide for models of other tests."""
+    from lm_eval.models.huggingface import remembered_checks
+
+    monkeypatch.setattr(remembered_checks, "MIN_SECONDS", float("inf"))
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     return transformers.AutoTokenizer.from_pretrained(WEIGHTS)

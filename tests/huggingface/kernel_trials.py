@@ -54,12 +54,15 @@ def try_layers(kind: torch.dtype) -> None:
                     gated_activation(x, other, activation),
                     f"{activation} {kind} {width} {x.stride()}",
                 )
-    for batch, heads, width in ((1, 4, 64), (2, 3, 20), (2, 1, 128)):
-        x = draw(batch, 7, heads, width, kind=kind).transpose(1, 2)
+    for batch, heads, others, width in ((1, 4, 2, 64), (2, 3, 3, 20), (2, 1, 5, 128)):
+        q = draw(batch, 7, heads, width, kind=kind).transpose(1, 2)
+        k = draw(batch, 7, others, 2 * width, kind=kind)[..., :width].transpose(1, 2)
         cosine, sine = draw(2, batch, 7, width, kind=kind)
-        found = layers.apply_rotary(x, cosine, sine)
-        assert found.stride() == x.stride()
-        check(found, apply_rotary(x, cosine, sine), f"rotation {kind} {heads} {width}")
+        expected = apply_rotary(q, k, cosine, sine)
+        found = layers.apply_rotary(q, k, cosine, sine)
+        for x, one, other in zip((q, k), found, expected, strict=True):
+            check(one, other, f"rotation {kind} {x.shape[1]} {width}")
+        assert found[0].stride() == q.stride()
 
 
 def try_attention(kind: torch.dtype) -> None:
@@ -101,10 +104,12 @@ def try_reduction(kind: torch.dtype) -> None:
 def try_pages(kind: torch.dtype) -> None:
     """Compares attention over pages with torch, for rows that share pages and rows that do not."""
     rng = np.random.default_rng(0)
-    for rows, heads, key_heads, width, window, grouped in (
-        (20, 4, 2, 16, None, True), (5, 3, 1, 24, 70, True), (70, 4, 2, 16, None, True),
-        (5, 4, 2, 16, None, False), (70, 4, 2, 16, 70, False),
+    for rows, heads, key_heads, width, window, grouped, many in (
+        (20, 4, 2, 16, None, True, 999), (5, 3, 1, 24, 70, True, 999),
+        (70, 4, 2, 16, None, True, 999), (20, 4, 2, 16, None, True, 40),
+        (5, 4, 2, 16, None, False, 999), (70, 4, 2, 16, 70, False, 140),
     ):  # fmt: skip
+        paged_attention.MANY_PROGRAMS = many
         free = iter(range(1, 4 * rows + 8))
         common = [next(free) for _ in range(2)]
         table = np.array(

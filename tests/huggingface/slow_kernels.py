@@ -22,9 +22,11 @@ def gated_activation(x: Any, other: Any, activation: str) -> Any:
     return shaped * other
 
 
-def apply_rotary(x: Any, cosine: Any, sine: Any) -> Any:
-    left, right = x.chunk(2, dim=-1)
-    return x * cosine[:, None] + torch.cat([-right, left], dim=-1) * sine[:, None]
+def apply_rotary(q: Any, k: Any, cosine: Any, sine: Any) -> Any:
+    halves = [x.chunk(2, dim=-1) for x in (q, k)]
+    turned = [torch.cat([-right, left], dim=-1) for left, right in halves]
+    rotated = [x * cosine[:, None] + y * sine[:, None] for x, y in zip((q, k), turned, strict=True)]
+    return tuple(rotated)
 
 
 def attend(q: Any, k: Any, v: Any, tiles: Any, keys: Any, settings: AttentionSettings) -> Any:

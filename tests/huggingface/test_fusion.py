@@ -212,8 +212,9 @@ def test_a_rotation_that_breaks_the_tree_costs_fusion_not_sharing(
 ) -> None:
     """A rotary embedding that is wrong only for a single row, as in a tree; batches are right."""
 
-    def wrong(x: Any, cosine: Any, sine: Any) -> Any:
-        return apply_rotary(x, cosine, sine) * (1 if x.shape[2] == 5 or x.shape[0] > 1 else 1.5)
+    def wrong(q: Any, k: Any, cosine: Any, sine: Any) -> Any:
+        factor = 1 if q.shape[2] == 5 or q.shape[0] > 1 else 1.5
+        return tuple(x * factor for x in apply_rotary(q, k, cosine, sine))
 
     kernels.setattr(fusion, "apply_rotary", wrong)
     lm = make_lm()

@@ -240,10 +240,10 @@ def _with_fused_rotation(forward: FunctionType, like: Tensor) -> FunctionType | 
     plain = forward.__globals__[ROTATION]
 
     def rotation(*given: Any, **named: Any) -> Any:
-        if named or len(given) != 4 or not all(_can_rotate(x, *given[2:]) for x in given[:2]):
+        if named or len(given) != 4 or not _can_rotate(*given):
             return plain(*given, **named)
         q, k, cosine, sine = given
-        return apply_rotary(q, cosine, sine), apply_rotary(k, cosine, sine)
+        return apply_rotary(q, k, cosine, sine)
 
     dtype = like.dtype if like.dtype in KERNEL_DTYPES else torch.float32
     q, k = (
@@ -269,15 +269,16 @@ def _with_fused_rotation(forward: FunctionType, like: Tensor) -> FunctionType | 
     return made
 
 
-def _can_rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> bool:
+def _can_rotate(q: Tensor, k: Tensor, cosine: Tensor, sine: Tensor) -> bool:
     """Returns whether the kernel supports these shapes, strides and dtypes."""
     return (
-        x.ndim == 4
-        and cosine.shape == sine.shape == (cosine.shape[0], x.shape[2], x.shape[3])
-        and cosine.shape[0] in (1, x.shape[0])
-        and x.stride(3) == cosine.stride(2) == sine.stride(2) == 1
+        q.ndim == k.ndim == 4
+        and (q.shape[0], *q.shape[2:]) == (k.shape[0], *k.shape[2:])
+        and cosine.shape == sine.shape == (cosine.shape[0], *q.shape[2:])
+        and cosine.shape[0] in (1, q.shape[0])
+        and q.stride(3) == k.stride(3) == cosine.stride(2) == sine.stride(2) == 1
         and cosine.stride() == sine.stride()
-        and x.shape[3] % 2 == 0
-        and x.dtype == cosine.dtype
-        and x.dtype in KERNEL_DTYPES
+        and q.shape[3] % 2 == 0
+        and q.dtype == k.dtype == cosine.dtype
+        and q.dtype in KERNEL_DTYPES
     )

@@ -56,25 +56,25 @@ def gated_activation(x: Tensor, other: Tensor, activation: str) -> Tensor:
     return out
 
 
-def apply_rotary(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Returns heads `x` (B, H, N, E) with rotary position embeddings applied.
+def apply_rotary(q: Tensor, k: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns queries and keys (B, H, N, E) with rotary position embeddings applied.
 
-    `cosine` and `sine` are (B, N, E), or (1, N, E) for all sequences. The result is `x * cosine +
-    rotate_half(x) * sine`, where `rotate_half` puts the negated second half of each head before the
-    first.
+    They may differ in the number of heads. `cosine` and `sine` are (B, N, E), or (1, N, E) for all
+    sequences. The result is `x * cosine + rotate_half(x) * sine`, where `rotate_half` puts the
+    negated second half of each head before the first.
     """
-    out = torch.empty_like(x)
-    batch, heads, count, width = x.shape
-    with torch.cuda.device_of(x):
-        _apply_rotary[(batch * count,)](
-            x, cosine, sine, out, count, heads,
-            x.stride(0), x.stride(1), x.stride(2),
-            out.stride(0), out.stride(1), out.stride(2),
+    out_q, out_k = torch.empty_like(q), torch.empty_like(k)
+    batch, _, count, width = q.shape
+    most_heads = triton.next_power_of_2(max(q.shape[1], k.shape[1]))
+    with torch.cuda.device_of(q):
+        _apply_rotary[(batch * count, 2)](
+            q, k, cosine, sine, out_q, out_k, count, q.shape[1], k.shape[1],
+            *q.stride()[:3], *k.stride()[:3], *out_q.stride()[:3], *out_k.stride()[:3],
             cosine.stride(0) if cosine.shape[0] > 1 else 0, cosine.stride(1),
-            width // 2, triton.next_power_of_2(heads), triton.next_power_of_2(width // 2),
+            width // 2, most_heads, triton.next_power_of_2(width // 2),
             num_warps=4, enable_fp_fusion=False,  # rounds after each operation, as torch does
         )  # fmt: skip
-    return out
+    return out_q, out_k
 
 
 if triton is not None:
@@ -121,19 +121,29 @@ if triton is not None:
 
     @triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
     def _apply_rotary(  # type: ignore[no-untyped-def]
-        x, cosine, sine, out, count, heads,
-        x_batch, x_head, x_row, out_batch, out_head, out_row, angle_batch, angle_row,
+        q, k, cosine, sine, out_q, out_k, count, q_heads, k_heads,
+        q_batch, q_head, q_row, k_batch, k_head, k_row,
+        out_q_batch, out_q_head, out_q_row, out_k_batch, out_k_head, out_k_row,
+        angle_batch, angle_row,
         half: tl.constexpr, most_heads: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
-        """Rotates all heads of one token; the two halves of each head are loaded side by side."""
+        """Rotates all query heads or key heads of one token.
+
+        The two halves of each head are loaded side by side.
+        """
         token = tl.program_id(0).to(tl.int64)
         batch, row = token // count, token % count
         head = tl.arange(0, most_heads)[:, None]
         column = tl.arange(0, block)[None, :]
-        inside = (head < heads) & (column < half)
-        source = x + batch * x_batch + row * x_row + head * x_head + column
-        target = out + batch * out_batch + row * out_row + head * out_head + column
         angle = batch * angle_batch + row * angle_row + column
+        if tl.program_id(1) == 0:
+            inside = (head < q_heads) & (column < half)
+            source = q + batch * q_batch + row * q_row + head * q_head + column
+            target = out_q + batch * out_q_batch + row * out_q_row + head * out_q_head + column
+        else:
+            inside = (head < k_heads) & (column < half)
+            source = k + batch * k_batch + row * k_row + head * k_head + column
+            target = out_k + batch * out_k_batch + row * out_k_row + head * out_k_head + column
         left = tl.load(source, mask=inside, other=0.0)
         right = tl.load(source + half, mask=inside, other=0.0)
         kind = left.dtype

@@ -20,7 +20,7 @@ from lm_eval.models.huggingface.pages import PAGE, ROWS_PER_TILE, PagedRows
 SHARED_KEYS = 128
 """Keys that the first kernel loads at once, if heads take at most `NARROW_HEAD` bytes."""
 OWN_KEYS = 64
-"""Keys that the second kernel loads at once, if heads take at most twice that."""
+"""Keys that the second kernel loads at once, if heads take at most twice `NARROW_HEAD`."""
 NARROW_HEAD = 128
 """Keys and values of wider heads are loaded in smaller portions, because a GPU's shared memory is
 limited."""
@@ -28,6 +28,13 @@ SHARED_LAUNCH = {"num_warps": 4, "num_stages": 2}
 """Warps and pipeline stages of the first kernel."""
 OWN_LAUNCH = {"num_warps": 2, "num_stages": 3}
 """Warps and pipeline stages of the second kernel."""
+MANY_PROGRAMS = 2048
+"""From this number on, programs of the second kernel are small, and more of them run at a time: a
+program begins with a chain of short loads, during which others can read keys and values."""
+MANY_KEYS = 32
+"""Keys that each of many programs loads at once."""
+MANY_LAUNCH = {"num_warps": 1, "num_stages": 3}
+"""Warps and pipeline stages of many programs."""
 MAX_HEAD_WIDTH = 256
 """The kernels do not support wider heads."""
 MAX_GROUP = 128
@@ -106,16 +113,22 @@ def attend_pages(
                 (splits, count, heads, width), dtype=torch.float32, device=q.device
             )
             partial_lse = torch.empty((splits, count, heads), dtype=torch.float32, device=q.device)
-        _attend_own_pages[(count, key_heads, splits)](
+        if count * key_heads >= MANY_PROGRAMS:
+            keys_at_once, launch = MANY_KEYS, MANY_LAUNCH
+        else:
+            wide = max(2 * NARROW_HEAD, head_bytes)
+            keys_at_once, launch = max(32, 2 * OWN_KEYS * NARROW_HEAD // wide), OWN_LAUNCH
+        # The heads of a row follow each other: their keys and values are in the same pages.
+        _attend_own_pages[(key_heads, count, splits)](
             q, k, v, keys, values, partial, partial_lse, before, before_lse,
             rows.order, rows.table, rows.position, rows.shared, settings.sinks,
             *scores, window, count, heads, rows.table.stride(0), parts, splits,
             q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
             *keys.stride()[:3], *values.stride()[:3],
             group=group, queries=max(16, triton.next_power_of_2(group)),
-            keys_per_step=max(32, 2 * OWN_KEYS * NARROW_HEAD // max(2 * NARROW_HEAD, head_bytes)),
+            keys_per_step=keys_at_once,
             **shape, **flags, has_sinks=settings.sinks is not None, is_final=splits == 1,
-            log2_e=LOG2_E, **OWN_LAUNCH,
+            log2_e=LOG2_E, **launch,
         )  # fmt: skip
         if splits > 1:
             _combine_splits[(count * heads,)](
@@ -223,8 +236,8 @@ if triton is not None:
         The first of several splits starts with the new token, the sinks and the shared pages. A
         single split writes the output, several write theirs and its log-sum-exp (base 2).
         """
-        row = tl.load(order + tl.program_id(0))
-        key_head = tl.program_id(1)
+        key_head = tl.program_id(0)
+        row = tl.load(order + tl.program_id(1))
         split = tl.program_id(2)
         here = tl.load(position + row)
         together = tl.load(shared + row)

@@ -28,7 +28,9 @@ def merge_projections(model: nn.Module, most_bytes: int) -> dict[nn.Module, Forw
     """
     forwards: dict[nn.Module, Forward] = {}
     for names in NAMES:
-        found = [[getattr(module, name, None) for name in names] for module in model.modules()]
+        found: list[list[Any]] = [
+            [getattr(module, name, None) for name in names] for module in model.modules()
+        ]
         merging = [parts for parts in found if all(map(_is_plain_linear, parts)) and _match(parts)]
         most_bytes -= sum(part.weight.nbytes for parts in merging for part in parts)
         if most_bytes < 0:
