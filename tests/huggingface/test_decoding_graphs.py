@@ -23,6 +23,7 @@ from lm_eval.models.huggingface import (
 from lm_eval.models.huggingface.attention import NO_KERNELS
 from lm_eval.models.huggingface.check import TOLERANCE
 from lm_eval.models.huggingface.continuous_batching import Decoding
+from lm_eval.models.huggingface.kernels import paged_attention
 from lm_eval.models.huggingface.network import Network
 from tests.huggingface.conftest import ARCHITECTURES, VOCABULARY, make_model, torch
 from tests.huggingface.recorded_graphs import GARBAGE, RecordedGraph, recorded_graphs
@@ -203,6 +204,30 @@ def test_mistakes_are_noticed_among_the_rounding_errors_of_bfloat16(
     assert find_decoding(model, tolerance) == Decoding(True, True)
     monkeypatch.setattr(paged_cache, "attend_pages_by_torch", shifted(kind))
     assert find_decoding(model, tolerance) is None
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize("least", [6, 20])
+def test_mistakes_that_only_larger_batches_make_are_noticed(
+    least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, they are decoded by other kernels."""
+    model = make_model(*ARCHITECTURES["llama"][:3])
+    plain = paged_cache.attend_pages_by_torch
+
+    def attend(q: Any, *given: Any) -> Any:
+        return plain(q, *given) * (1.0 if len(q) < least else 1.01)
+
+    monkeypatch.setattr(paged_cache, "attend_pages_by_torch", attend)
+    monkeypatch.setattr(decoding_check, "PROGRAMS", (12, 40))
+    assert find_decoding(model) is None
+    monkeypatch.setattr(decoding_check, "PROGRAMS", (2, 1000))  # 500 rows: more than on a CPU
+    assert find_decoding(model) == Decoding(True, True)
+
+
+def test_the_check_tries_all_kernels() -> None:
+    middle, most = decoding_check.PROGRAMS
+    assert paged_attention.PROGRAMS <= middle < paged_attention.MANY_PROGRAMS <= most
 
 
 def test_small_mistakes_are_noticed_on_models_with_small_rounding_errors() -> None:

@@ -21,7 +21,11 @@ from lm_eval.models.huggingface.attention import AttentionKernels
 from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
 from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.kv_cache import KeyValueCache
-from lm_eval.models.huggingface.memory import TokenBudget, is_out_of_memory
+from lm_eval.models.huggingface.memory import (
+    TokenBudget,
+    is_out_of_memory,
+    max_answers_at_once,
+)
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.partial_answers import StopConditions
 
@@ -34,9 +38,11 @@ Logits = Callable[[Tensor], Tensor]
 
 FORCED_STEPS = 3
 """Number of steps decoded in each trial."""
-PROGRAMS = 140
-"""The larger of the two trial batches has so many rows times key heads: kernels of large batches
-are others than those of small ones."""
+PROGRAMS = (140, 2048)
+"""Besides a small batch, batches with so many rows times key heads are tried, unless batches are
+never as large: kernels of larger batches are others."""
+COMPARED_ROWS = 64
+"""Only about so many rows of a large batch are compared."""
 MAX_TIMES_NOISE = 3.0
 """Decoding in pages may differ this many times as much as decoding with plain rows, which has been
 found to be right: both differ by rounding only."""
@@ -119,11 +125,13 @@ def paged_decoding_difference(
     parameters are those of `find_decoding`.
     """
     heads = getattr(network.config, "num_key_value_heads", None) or 1
-    large = -(-PROGRAMS // heads)
     worst = 0.0
+    large, largest = (-(-programs // heads) for programs in PROGRAMS)
     trials = [(len(texts), decoding), (large, decoding)]
     if decoding.cascade:  # rows without common pages are decoded by other kernels
         trials.append((large, decoding._replace(cascade=False)))
+    if largest <= max_answers_at_once(device):
+        trials.append((largest, decoding))
     try:
         for rows, used in trials:
             chosen = list(islice(cycle(range(len(texts))), rows))
@@ -150,8 +158,9 @@ def paged_decoding_difference(
                 for step in range(FORCED_STEPS):
                     forced = [texts[i][step - FORCED_STEPS] for i in owners]
                     found = batch.step_with(torch.tensor(forced, device=device))
-                    true = torch.stack([expected[i][step] for i in owners])
-                    worst = max(worst, logprob_difference(found, true))
+                    every = -(-rows // COMPARED_ROWS)
+                    true = torch.stack([expected[i][step] for i in owners[::every]])
+                    worst = max(worst, logprob_difference(found[::every], true))
             if decoding.graphs and not batch.step.graphs:
                 return "a step cannot be captured"
     except Exception as error:  # third-party model code can raise anything

@@ -30,7 +30,8 @@ OWN_LAUNCH = {"num_warps": 2, "num_stages": 3}
 """Warps and pipeline stages of the second kernel."""
 MANY_PROGRAMS = 2048
 """From this number on, programs of the second kernel are small, and more of them run at a time: a
-program begins with a chain of short loads, during which others can read keys and values."""
+program begins with a chain of short loads, during which others can read keys and values. The
+start-up check tries both sizes (`decoding_check.PROGRAMS`)."""
 MANY_KEYS = 32
 """Keys that each of many programs loads at once."""
 MANY_LAUNCH = {"num_warps": 1, "num_stages": 3}
