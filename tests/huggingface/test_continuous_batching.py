@@ -22,6 +22,7 @@ from lm_eval.api.usage import Usage
 from lm_eval.errors import ModelError
 from lm_eval.models.conventions import Generation
 from lm_eval.models.huggingface import answering, continuous_batching, generation
+from lm_eval.models.huggingface.admission import WaitingPrompts
 from lm_eval.models.huggingface.attention import NO_KERNELS
 from lm_eval.models.huggingface.continuous_batching import ContinuousBatch, Decoding
 from lm_eval.models.huggingface.generation import Prompt, generate, random_draws
@@ -306,7 +307,7 @@ def test_pages_are_allocated_while_the_device_reads_prompts(
 ) -> None:
     """The first batch of prompts does not wait until all prompts have pages."""
     events: list[str] = []
-    prefill, allocate = ContinuousBatch._prefill, ContinuousBatch._allocate
+    prefill, allocate = ContinuousBatch._prefill, WaitingPrompts._allocate
 
     def counted_prefill(self: Any, admitted: Any) -> None:
         events.append("read")
@@ -317,7 +318,7 @@ def test_pages_are_allocated_while_the_device_reads_prompts(
         return allocate(self, *given)
 
     monkeypatch.setattr(ContinuousBatch, "_prefill", counted_prefill)
-    monkeypatch.setattr(ContinuousBatch, "_allocate", counted_allocate)
+    monkeypatch.setattr(WaitingPrompts, "_allocate", counted_allocate)
     prompts = draw_prompts(12)
     batch = make_batch(llama, prompts, Generation(max_gen_toks=5))
     assert len(dict(answered(batch))) == len(prompts)
@@ -486,15 +487,15 @@ class PageChecker:
         batch = self.batch
         users: dict[int, list[tuple[int, int]]] = {}
         for n, (row, pages) in enumerate(zip(batch._rows, table, strict=True)):
-            assert row.full_pages == len(batch.prompts[row.unit].tokens) // PAGE
-            assert position[n] == len(batch.prompts[row.unit].tokens) + chosen[n] - 1
+            assert row.full_pages == len(row.prompt.tokens) // PAGE
+            assert position[n] == len(row.prompt.tokens) + chosen[n] - 1
             for place, page in enumerate(pages):
                 users.setdefault(page, []).append((n, place))
         assert SCRATCH_PAGE not in users
         assert batch.pool.free + len(users) == batch.cache.pages - 1
         for rows in users.values():
             begins = {
-                (place, tuple(batch.prompts[batch._rows[n].unit].tokens[: (place + 1) * PAGE]))
+                (place, tuple(batch._rows[n].prompt.tokens[: (place + 1) * PAGE]))
                 for n, place in rows
             }
             assert len(begins) == 1

@@ -8,11 +8,10 @@ these tokens are dropped.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +19,9 @@ import torch
 from torch import Tensor
 
 from lm_eval.api.usage import Usage
-from lm_eval.engine.plan import (
-    Ints,
-    SortedSequences,
-    StepwisePlan,
-    concatenated_ranges,
-    pad_batch,
-)
+from lm_eval.engine.plan import concatenated_ranges, pad_batch
 from lm_eval.models.conventions import Generation
+from lm_eval.models.huggingface.admission import Admitted, Row, WaitingPrompts
 from lm_eval.models.huggingface.attention import AttentionKernels, use_layout
 from lm_eval.models.huggingface.decoding_step import (
     GRAPH_DEVICES,
@@ -36,11 +30,7 @@ from lm_eval.models.huggingface.decoding_step import (
     DecodingStep,
 )
 from lm_eval.models.huggingface.generation import Prompt, WrittenAnswer, random_draws
-from lm_eval.models.huggingface.memory import (
-    cache_bytes_per_token,
-    free_memory,
-    layers_stored,
-)
+from lm_eval.models.huggingface.memory import cache_bytes_per_token, free_memory, layers_stored
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.huggingface.packing import copy_to_device
 from lm_eval.models.huggingface.paged_cache import PagedCache, PromptPages
@@ -55,15 +45,12 @@ from lm_eval.models.huggingface.request_errors import NaNScoresError
 from lm_eval.models.huggingface.scoring import ROUNDED_SIZE_DEVICES, round_up
 from lm_eval.models.huggingface.text_decoding import one_by_one
 from lm_eval.models.huggingface.token_choice import choose_tokens
-from lm_eval.models.huggingface.tree import TreeLayout
 from lm_eval.models.partial_answers import (
     Decode,
     DecodeMany,
     GrowingAnswer,
     StopConditions,
 )
-
-logger = logging.getLogger(__name__)
 
 STEPS_PER_READ = 8
 """Number of steps that are launched before tokens are read. While the host reads the tokens of
@@ -84,41 +71,6 @@ class Decoding(NamedTuple):
     """Rows with common pages read them together."""
     graphs: bool = True
     """Steps are captured as CUDA graphs."""
-
-
-@dataclass(eq=False)
-class Row:
-    """An answer in the batch."""
-
-    unit: int
-    """The index of its prompt."""
-    number: int
-    """Its number among the answers to the prompt."""
-    requests: tuple[int, ...]
-    """The requests that get this answer."""
-    answer: GrowingAnswer
-    pages: list[int]
-    full_pages: int
-    """How many leading pages are full pages of the prompt."""
-    position: int
-    """The position of the token that the next step reads."""
-    chosen: int = 1
-    """How many tokens were chosen by the steps launched so far."""
-    ended: bool = False
-
-    def advance(self, steps: int) -> None:
-        """Counts steps that were launched."""
-        self.position += steps
-        self.chosen += steps
-
-    def end(self) -> None:
-        """Marks the answer as ended: tokens that are still to come are dropped."""
-        self.ended = True
-
-    def give_pages(self) -> list[int]:
-        """Returns its pages, which it does not have any longer."""
-        pages, self.pages = self.pages, []
-        return pages
 
 
 @dataclass(frozen=True)
@@ -149,36 +101,6 @@ class Launched:
         if self.arrived is not None:
             self.arrived.synchronize()
         return self.tokens.numpy().T
-
-
-@dataclass
-class _Waiting:
-    """Prompts that wait, as indices, in the order in which their tokens are sorted."""
-
-    units: list[int]
-    plan: StepwisePlan
-    previous: TreeLayout | None = None
-
-    def follow(self, tree: TreeLayout) -> None:
-        """Lets the next batch reuse what `tree`, the last one, keeps for it."""
-        self.previous = tree
-
-    def following(self) -> Iterator[tuple[int, Ints]]:
-        """Yields the waiting prompts, in order, with their tokens."""
-        ordered = self.plan.ordered
-        for place in range(self.plan.taken, len(ordered.order)):
-            yield self.units[ordered.order[place]], ordered.tokens_of(place)
-
-
-class _Admitted(NamedTuple):
-    """A waiting prompt whose answers have got rows and pages."""
-
-    unit: int
-    """Its index."""
-    rows: list[Row]
-    writes: list[tuple[int, int, int]]
-    """Positions of the prompt that are not stored yet: the first, which begins a page, how many,
-    and the page that will hold them."""
 
 
 class ContinuousBatch:
@@ -226,9 +148,7 @@ class ContinuousBatch:
                 if it saves more time than it takes.
         """
         self.network = network
-        self.decode = decode
         self.decode_many = decode_many or one_by_one(decode)
-        self.prompts = prompts
         self.settings = settings
         self.stop_conditions = stop_conditions
         self.seed = seed
@@ -242,18 +162,21 @@ class ContinuousBatch:
             if min_pages_saved is None
             else min_pages_saved
         )
-        answers = [prompt.num_answers(settings) for prompt in prompts]
-        self.max_rows = min(max_rows, sum(answers))
-        self._waiting = self._plan(list(range(len(prompts))))
-        self._again: list[Prompt] = []
-        self._first_again = len(prompts)
-        """From this index on, the prompts are those of answers that are begun again."""
+        self.max_rows = min(max_rows, sum(prompt.num_answers(settings) for prompt in prompts))
+        self._waiting = WaitingPrompts(
+            prompts,
+            settings,
+            partial(GrowingAnswer, decode, stop_conditions, settings.max_gen_toks),
+        )
+        self._last_read: PromptPages | None = None
+        """The layout of the prompts read last, which keeps what the next ones share."""
         self._rows: list[Row] = []
         self._launched: deque[Launched] = deque()
         longest = max(len(prompt.tokens) for prompt in prompts) + settings.max_gen_toks
         # An ended answer is continued until its end is noticed.
-        per_row = -(-(longest + 3 * STEPS_PER_READ) // PAGE)
-        wanted = self._wanted_pages(answers)
+        spare = 3 * STEPS_PER_READ
+        per_row = -(-(longest + spare) // PAGE)
+        wanted = self._waiting.pages_wanted(self.max_rows, settings.max_gen_toks + spare)
         pages = min(wanted, self._affordable_pages() if max_pages is None else max_pages)
         if pages <= per_row:
             raise torch.OutOfMemoryError(
@@ -312,27 +235,7 @@ class ContinuousBatch:
         self._launched.clear()
         return self.step.logits[: len(self._rows)]
 
-    # -- prompts that wait -------------------------------------------------------------------------
-
-    def _plan(self, units: list[int]) -> _Waiting:
-        tokens = [self.prompts[unit].tokens for unit in units]
-        return _Waiting(units, StepwisePlan(SortedSequences.of(tokens, [1] * len(units))))
-
-    @property
-    def _has_waiting(self) -> bool:
-        return self._waiting.plan.taken < len(self._waiting.units) or bool(self._again)
-
-    def _wanted_pages(self, answers: Sequence[int]) -> int:
-        """Returns how many pages are used at most if neighbors in sorted order run together."""
-        ordered = self._waiting.plan.ordered
-        rows = np.array(answers)[ordered.order]
-        per_answer = -(-(self.settings.max_gen_toks + 3 * STEPS_PER_READ) // PAGE) + 1
-        own = (ordered.lengths - ordered.common) // PAGE + 1 + rows * per_answer
-        # The most pages of any neighbors with `max_rows` answers in all.
-        upto, last = np.cumsum(own), np.cumsum(rows)
-        first = np.searchsorted(last, last - self.max_rows, side="right")
-        most = int((upto - np.append(0, upto)[np.minimum(first, len(upto))]).max())
-        return most + int(ordered.lengths.max()) // PAGE + 2 + self.max_rows
+    # -- memory ------------------------------------------------------------------------------------
 
     def _affordable_pages(self) -> int:
         """Returns how many pages fit into a part of the free memory."""
@@ -349,75 +252,24 @@ class ContinuousBatch:
         """The memory that a page takes in one layer."""
         return max(1, self._page_bytes // layers_stored(self.network.config))
 
+    # -- reading prompts ---------------------------------------------------------------------------
+
     def _admit(self) -> None:
         """Reads waiting prompts if enough rows are free, and adds their answers to the batch."""
         free = self.max_rows - len(self._rows)
-        if not self._has_waiting or (
-            self._rows and free < max(1, self.max_rows // ADMISSION_SHARE)
-        ):
+        if not self._waiting or (self._rows and free < max(1, self.max_rows // ADMISSION_SHARE)):
             return
-        if self._waiting.plan.taken == len(self._waiting.units):
-            first = len(self.prompts)
-            self.prompts, self._again = [*self.prompts, *self._again], []
-            self._waiting = self._plan(list(range(first, len(self.prompts))))
         # The pages of a batch are allocated while the device reads the batch before it.
-        while admitted := self._allocate_next(self.max_rows - len(self._rows)):
+        while admitted := self._waiting.admit(
+            self.pool, self.max_rows - len(self._rows), len(self._rows), self.max_tokens
+        ):
             self._prefill(admitted)
         if not self._rows and not self._launched:
             raise torch.OutOfMemoryError("out of memory: the key-value cache is too small")
 
-    def _allocate_next(self, free: int) -> list[_Admitted]:
-        """Returns the next waiting prompts that fit into one forward pass, with their new rows.
-
-        They have at most `free` answers in all, and there are pages for them. The result may be
-        empty.
-        """
-        fitting, answers = 0, 0
-        for unit, _ in self._waiting.following():
-            answers += self.prompts[unit].num_answers(self.settings)
-            if answers > free:
-                break
-            fitting += 1
-        admitted: list[_Admitted] = []
-        others = self.max_rows - free
-        size = self._waiting.plan.next_size(self.max_tokens, fitting)
-        for unit, tokens in islice(self._waiting.following(), size):
-            try:
-                admitted.append(self._allocate(unit, tokens, others))
-            except OutOfPagesError:
-                break
-            others += len(admitted[-1].rows)
-        return admitted
-
-    def _allocate(self, unit: int, tokens: Ints, others: int) -> _Admitted:
-        """Returns a prompt with new rows for its answers, which have the pages to read it.
-
-        Raises `OutOfPagesError` if there are too few free pages; then nothing has changed. `tokens`
-        are those of the prompt, and `others` is the number of rows in use.
-        """
-        prompt = self.prompts[unit]
-        count, length = prompt.num_answers(self.settings), len(tokens)
-        full, unwritten = self.pool.share(tokens)
-        # Every row, new or old, can then grow by a page at once.
-        if self.pool.free < 2 * count + others:
-            self.pool.release(full)
-            raise OutOfPagesError("too few pages are free for another prompt")
-        self.pool.add_users(full, count - 1)
-        writes = [(n * PAGE, PAGE, full[n]) for n in unwritten]
-        rows = []
-        for number in range(count):
-            pages = [*full, self.pool.take()]
-            if length % PAGE:
-                writes.append((len(full) * PAGE, length % PAGE, pages[-1]))
-            requests = (prompt.requests[number],) if self.settings.sampled else prompt.requests
-            answer = GrowingAnswer(self.decode, self.stop_conditions, self.settings.max_gen_toks)
-            rows.append(Row(unit, number, requests, answer, pages, len(full), length))
-        return _Admitted(unit, rows, writes)
-
-    def _prefill(self, admitted: list[_Admitted]) -> None:
+    def _prefill(self, admitted: list[Admitted]) -> None:
         """Reads the next waiting prompts, which are those admitted, in one forward pass."""
-        waiting = self._waiting
-        batch = waiting.plan.take(self.max_tokens, len(admitted))
+        batch = self._waiting.take(len(admitted), self.max_tokens)
         writes = np.array(
             [write for prompt in admitted for write in prompt.writes], dtype=np.int64
         ).reshape(-1, 3)
@@ -433,9 +285,9 @@ class ContinuousBatch:
             self.cache,
             places,
             kernels=self.attention_kernels.tree,
-            previous=waiting.previous,
+            previous=self._last_read,
         )
-        waiting.follow(tree)
+        self._last_read = tree
         given = (
             copy_to_device(part, self.device).to(self.device)[None]
             for part in (tree.tokens, tree.position)
@@ -450,15 +302,13 @@ class ContinuousBatch:
             where = np.append(where, np.repeat(where[:1], min(most, self.max_rows) - len(rows)))
         last_states = hidden.index_select(0, copy_to_device(where, self.device).to(hidden.device))
         logits = self.network.logits(last_states)[: len(rows)]
-        draws = random_draws(
-            [(self.prompts[row.unit], row.number) for row in rows], self.settings, self.seed
-        )
+        draws = random_draws([(row.prompt, row.number) for row in rows], self.settings, self.seed)
         first = None if draws is None else copy_to_device(draws[:, 0].copy(), self.device)
         token, is_number = choose_tokens(logits, self.settings, first)
         self._add_rows(rows, token, draws)
         marked = torch.where(is_number, token, NAN_TOKEN)
         self._launched.append(Launched.of(rows, marked[None], by_steps=False))
-        read = [self.prompts[p.unit] for p in admitted if p.unit < self._first_again]
+        read = [given.prompt for given in admitted if not given.is_again]
         self.usage.count_prompt(sum(len(p.tokens) * len(p.requests) for p in read), count)
 
     # -- the batch ---------------------------------------------------------------------------------
@@ -536,9 +386,7 @@ class ContinuousBatch:
             raise torch.OutOfMemoryError("out of memory: one answer fills the key-value cache")
         row.end()
         self.pool.release(row.give_pages())
-        prompt = self.prompts[row.unit]
-        numbers = (prompt.repeat(row.number),) if self.settings.sampled else prompt.repeats
-        self._again.append(Prompt(prompt.text, prompt.tokens, row.requests, numbers))
+        self._waiting.begin_again(row)
 
     def _read(self, launched: Launched) -> Iterator[tuple[int, WrittenAnswer]]:
         """Yields the answers that are ended by some launched tokens."""
