@@ -5,6 +5,8 @@ usage: python -m tests.huggingface.kernel_trials, with TRITON_INTERPRET=1 where 
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import torch
 
@@ -109,7 +111,6 @@ def try_pages(kind: torch.dtype) -> None:
         (70, 4, 2, 16, None, True, 999), (20, 4, 2, 16, None, True, 40),
         (5, 4, 2, 16, None, False, 999), (70, 4, 2, 16, 70, False, 140),
     ):  # fmt: skip
-        paged_attention.MANY_PROGRAMS = many
         free = iter(range(1, 4 * rows + 8))
         common = [next(free) for _ in range(2)]
         table = np.array(
@@ -132,7 +133,8 @@ def try_pages(kind: torch.dtype) -> None:
             AttentionSettings(None, window, softcap=3.0, sinks=draw(heads)),
         ):
             by_kernel, by_torch = stored.clone(), stored.double()
-            found = paged_attention.attend_pages(q, k, v, *by_kernel, sent, settings)
+            with mock.patch.object(paged_attention, "MANY_PROGRAMS", many):
+                found = paged_attention.attend_pages(q, k, v, *by_kernel, sent, settings)
             exact = [x.double() for x in (q, k, v)]
             sinks = None if settings.sinks is None else settings.sinks.double()
             expected = attend_pages_by_torch(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +20,14 @@ from lm_eval.models.huggingface import (
     decoding_check,
     decoding_step,
     paged_cache,
+    remembered_checks,
 )
 from lm_eval.models.huggingface.attention import NO_KERNELS
 from lm_eval.models.huggingface.check import TOLERANCE
 from lm_eval.models.huggingface.continuous_batching import Decoding
 from lm_eval.models.huggingface.kernels import paged_attention
 from lm_eval.models.huggingface.network import Network
-from tests.huggingface.conftest import ARCHITECTURES, VOCABULARY, make_model, torch
+from tests.huggingface.conftest import ARCHITECTURES, VOCABULARY, Make, make_model, torch
 from tests.huggingface.recorded_graphs import GARBAGE, RecordedGraph, recorded_graphs
 from tests.huggingface.test_continuous_batching import (
     CPU,
@@ -219,15 +221,50 @@ def test_mistakes_that_only_larger_batches_make_are_noticed(
         return plain(q, *given) * (1.0 if len(q) < least else 1.01)
 
     monkeypatch.setattr(paged_cache, "attend_pages_by_torch", attend)
-    monkeypatch.setattr(decoding_check, "PROGRAMS", (12, 40))
+    monkeypatch.setattr(decoding_check, "TRIAL_PROGRAMS", (12, 40))
     assert find_decoding(model) is None
-    monkeypatch.setattr(decoding_check, "PROGRAMS", (2, 1000))  # 500 rows: more than on a CPU
+    monkeypatch.setattr(decoding_check, "TRIAL_PROGRAMS", (2, 1000))  # 500 rows: more than on a CPU
     assert find_decoding(model) == Decoding(True, True)
 
 
-def test_the_check_tries_all_kernels() -> None:
-    middle, most = decoding_check.PROGRAMS
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize(("name", "heads"), [("llama", 2), ("gpt2", 4), ("opt", 4)])
+def test_the_check_tries_all_kernels(
+    name: str, heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all architectures name their key heads."""
+    middle, most = decoding_check.TRIAL_PROGRAMS
     assert paged_attention.PROGRAMS <= middle < paged_attention.MANY_PROGRAMS <= most
+    monkeypatch.setattr(decoding_check, "TRIAL_PROGRAMS", (12, 100))
+    tried: list[int] = []
+    trial = decoding_check.trial_batch
+
+    def counted(network: Any, prompts: Any, *given: Any) -> Any:
+        tried.append(len(prompts) * heads)
+        return trial(network, prompts, *given)
+
+    monkeypatch.setattr(decoding_check, "trial_batch", counted)
+    assert find_decoding(make_model(*ARCHITECTURES[name][:3])) == Decoding(True, True)
+    assert sorted(set(tried))[-2:] == [12, 100]
+
+
+@pytest.mark.usefixtures("graphs")
+def test_a_large_batch_that_does_not_fit_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run halves its batches if memory runs out; a model that fits can be loaded."""
+    plain = paged_cache.attend_pages_by_torch
+
+    def attend(q: Any, *given: Any) -> Any:
+        if len(q) >= 20:
+            raise torch.OutOfMemoryError("out of memory")
+        return plain(q, *given)
+
+    monkeypatch.setattr(paged_cache, "attend_pages_by_torch", attend)
+    monkeypatch.setattr(decoding_check, "TRIAL_PROGRAMS", (12, 40))
+    with caplog.at_level("INFO", "lm_eval"):
+        assert find_decoding(make_model(*ARCHITECTURES["llama"][:3])) == Decoding(True, True)
+    assert "A batch of 20 rows was not tried: memory ran out" in caplog.text
 
 
 def test_small_mistakes_are_noticed_on_models_with_small_rounding_errors() -> None:
@@ -278,25 +315,25 @@ def test_steps_with_and_without_common_pages_are_captured_separately(
     assert graphs.replayed > 0
 
 
-def count_launched_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Returns a list to which the size of each step is appended that is not captured."""
-    launched: list[int] = []
+    sizes: list[int] = []
     step = decoding_step.DecodingStep._step
 
     def counted(self: Any, size: int) -> None:
         if torch.utils._python_dispatch._get_current_dispatch_mode() is None:
-            launched.append(size)
+            sizes.append(size)
         step(self, size)
 
     monkeypatch.setattr(decoding_step.DecodingStep, "_step", counted)
-    return launched
+    return sizes
 
 
 def test_a_step_is_captured_before_it_runs(
-    llama: Any, graphs: type[RecordedGraph], monkeypatch: pytest.MonkeyPatch
+    llama: Any, graphs: type[RecordedGraph], launched: list[int]
 ) -> None:
     """The host captures while the device reads prompts."""
-    launched = count_launched_steps(monkeypatch)
     prompts, settings = draw_prompts(6), Generation(max_gen_toks=40)
     batch = make_batch(llama, prompts, settings, max_rows=6)
     assert dict(answered(batch)) == plainly(llama, prompts, settings)
@@ -304,28 +341,58 @@ def test_a_step_is_captured_before_it_runs(
     assert not launched
 
 
-def test_a_step_that_prepares_something_is_captured_after_it_ran(
-    llama: Any,
-    graphs: type[RecordedGraph],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+class Preparing:
+    """The forward function of a layer that makes a table when it decodes for the first time.
+
+    It looks at the positions on the host then, which cannot be captured.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.layer = model.model.layers[0]
+        self.table: Any = None
+        self.plain = type(self.layer).forward
+        self.layer.forward = self
+
+    def __call__(self, hidden: Any, *rest: Any, **more: Any) -> Any:
+        if hidden.shape[1] == 1 and self.table is None:
+            self.table = torch.ones(1)
+            hidden.sum().item()
+        found = self.plain(self.layer, hidden, *rest, **more)
+        return found if self.table is None else found * self.table
+
+
+def test_code_that_prepares_something_runs_before_it_is_captured(
+    graphs: type[RecordedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launched = count_launched_steps(monkeypatch)
-    step = decoding_step.DecodingStep._step
-
-    def preparing(self: Any, size: int) -> None:
-        step(self, size)
-        if not launched:
-            self.token.sum().item()
-
-    monkeypatch.setattr(decoding_step.DecodingStep, "_step", preparing)
+    model = make_model(*ARCHITECTURES["llama"][:3])
+    monkeypatch.setattr(decoding_check, "has_hooks", lambda network: False)
+    layer = Preparing(model)
+    assert find_decoding(model) == Decoding(True, True)
+    assert layer.table.tolist() == [1.0]
     prompts, settings = draw_prompts(6), Generation(max_gen_toks=40)
-    batch = make_batch(llama, prompts, settings, max_rows=6)
-    assert dict(answered(batch)) == plainly(llama, prompts, settings)
-    assert launched == [6]
-    assert len(batch.step._captured) == 1
-    assert graphs.replayed > 20
-    assert "not captured" not in caplog.text
+    captured = graphs.captured
+    batch = make_batch(model, prompts, settings, max_rows=6)
+    assert dict(answered(batch)) == plainly(model, prompts, settings)
+    assert graphs.captured == captured + 1
+
+
+def test_a_step_is_launched_if_the_check_is_remembered(
+    make_lm: Make,
+    graphs: type[RecordedGraph],
+    launched: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """What a step prepares is lost with the process of the check."""
+    monkeypatch.setenv("LMEVAL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(remembered_checks, "MIN_SECONDS", 0.0)
+    first = make_lm(make_model(*ARCHITECTURES["llama"][:3])).execution_modes
+    assert first.decoding == Decoding(True, True)
+    launched.clear()
+    captured = graphs.captured
+    assert make_lm(make_model(*ARCHITECTURES["llama"][:3])).execution_modes == first
+    assert launched == [1]
+    assert graphs.captured == captured
 
 
 def test_a_run_goes_on_if_a_step_of_another_size_cannot_be_captured(

@@ -72,6 +72,7 @@ def check_execution_modes(
     *,
     share: bool = True,
     full: TokenBudget | None = None,
+    max_rows: int | None = None,
 ) -> tuple[ExecutionModes, Network | None]:
     """Returns the modes that give exact scores on random tokens, and the network to run them with.
 
@@ -90,6 +91,7 @@ def check_execution_modes(
         full: the budget of real batches. On a GPU, a batch of that size is run at the end. If
             memory runs out, this halves the budget at the start, not in the middle of the
             evaluation.
+        max_rows: the maximum number of answers at a time; None for the default of the device.
     """
     full = full or TokenBudget(device)
     window = None if network is None else sliding_window(network.config)
@@ -178,7 +180,13 @@ def check_execution_modes(
                         prefix_sharing=True,
                         attention_kernels=attention_kernels,
                         decoding=find_decoding(
-                            network, logits, long_texts, device, attention_kernels, allowed
+                            network,
+                            logits,
+                            long_texts,
+                            device,
+                            attention_kernels,
+                            allowed,
+                            max_rows,
                         ),
                         max_batched_length=max_batched_length,
                     )

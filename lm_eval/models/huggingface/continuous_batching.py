@@ -28,6 +28,7 @@ from lm_eval.models.huggingface.decoding_step import (
     MIN_STEPS_TO_CAPTURE,
     NAN_TOKEN,
     DecodingStep,
+    network_for_steps,
 )
 from lm_eval.models.huggingface.generation import Prompt, WrittenAnswer, random_draws
 from lm_eval.models.huggingface.memory import cache_bytes_per_token, free_memory, layers_stored
@@ -177,6 +178,7 @@ class ContinuousBatch:
         spare = 3 * STEPS_PER_READ
         per_row = -(-(longest + spare) // PAGE)
         wanted = self._waiting.pages_wanted(self.max_rows, settings.max_gen_toks + spare)
+        for_steps = network_for_steps(network, device)
         pages = min(wanted, self._affordable_pages() if max_pages is None else max_pages)
         if pages <= per_row:
             raise torch.OutOfMemoryError(
@@ -185,7 +187,7 @@ class ContinuousBatch:
         self.pool = PagePool(pages)
         self.cache = PagedCache(pages)
         self.step = DecodingStep(
-            network,
+            for_steps,
             self.cache,
             settings,
             device,
@@ -225,13 +227,13 @@ class ContinuousBatch:
         self._launched.clear()
         return [row.requests[0] for row in self._rows]
 
-    def step_with(self, tokens: Tensor) -> Tensor:
+    def step_with(self, tokens: Tensor, *, captured: bool) -> Tensor:
         """Runs one step in which the rows read the given tokens; returns the logits (rows, V).
 
-        This is for trials, after `start`.
+        This is for trials, after `start`. `captured` is whether the step may be captured.
         """
         self.step.token[: len(self._rows)] = tokens
-        self._launch_steps(1, expected=MIN_STEPS_TO_CAPTURE + 1)
+        self._launch_steps(1, expected=MIN_STEPS_TO_CAPTURE if captured else 0)
         self._launched.clear()
         return self.step.logits[: len(self._rows)]
 
@@ -334,10 +336,11 @@ class ContinuousBatch:
             empty = np.zeros((0, most), dtype=np.float32)
             self.step.choose_rows(np.array(kept), none, empty)
 
-    def _launch_steps(self, most: int = STEPS_PER_READ, expected: int = 0) -> None:
+    def _launch_steps(self, most: int = STEPS_PER_READ, expected: int | None = None) -> None:
         """Launches some steps of all rows, and the copy of their tokens to the host.
 
-        There are at most `most` steps. At least `expected` are expected to follow.
+        There are at most `most` steps. `expected` is how many steps in all the rows are expected to
+        need; None for as many as the longest answer may still have.
         """
         remaining = max(self.settings.max_gen_toks - row.chosen for row in self._rows)
         steps = min(most, remaining)
@@ -357,7 +360,8 @@ class ContinuousBatch:
         self.step.place_rows(
             table, [row.position for row in self._rows], [row.chosen for row in self._rows], groups
         )
-        tokens = self.step.run(len(self._rows), steps, max(expected, remaining))
+        needed = remaining if expected is None else expected
+        tokens = self.step.run(len(self._rows), steps, needed)
         self._launched.append(Launched.of(list(self._rows), tokens, by_steps=True))
         for row in self._rows:
             row.advance(steps)

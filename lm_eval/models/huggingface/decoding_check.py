@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import cycle, islice
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.kv_cache import KeyValueCache
 from lm_eval.models.huggingface.memory import (
     TokenBudget,
+    free_unused_memory,
     is_out_of_memory,
     max_answers_at_once,
 )
@@ -37,10 +39,10 @@ Logits = Callable[[Tensor], Tensor]
 """A forward pass, from tokens (B, T) to next-token logits (B, T, V)."""
 
 FORCED_STEPS = 3
-"""Number of steps decoded in each trial."""
-PROGRAMS = (140, 2048)
-"""Besides a small batch, batches with so many rows times key heads are tried, unless batches are
-never as large: kernels of larger batches are others."""
+"""Number of steps decoded in each trial. The first is launched as usual, the others replayed."""
+TRIAL_PROGRAMS = (140, 2048)
+"""Besides a small batch, batches with so many rows times key heads are tried, unless real batches
+are smaller: kernels of larger batches are others."""
 COMPARED_ROWS = 64
 """Only about so many rows of a large batch are compared."""
 MAX_TIMES_NOISE = 3.0
@@ -65,6 +67,7 @@ def find_decoding(
     device: torch.device,
     attention_kernels: AttentionKernels,
     tolerance: float,
+    max_rows: int | None = None,
 ) -> Decoding | None:
     """Returns the fastest way to decode with continuous batching that is exact on this model.
 
@@ -79,6 +82,7 @@ def find_decoding(
         device: where the model reads its tokens.
         attention_kernels: the attention kernels that may be used for prompts.
         tolerance: the largest difference (`logprob_difference`) that is allowed.
+        max_rows: the maximum number of answers at a time; None for the default of the device.
     """
     if device.type not in CONTINUOUS_DEVICES or not accelerated.can_compile():
         return None
@@ -94,7 +98,14 @@ def find_decoding(
             problem = "the model has hooks, which a graph would run only once"
         else:
             problem = paged_decoding_difference(
-                network, expected, texts, device, attention_kernels, decoding, tolerance
+                network,
+                expected,
+                texts,
+                device,
+                attention_kernels,
+                decoding,
+                tolerance,
+                max_rows or max_answers_at_once(device),
             )
         if not problem:
             return decoding
@@ -116,6 +127,7 @@ def paged_decoding_difference(
     attention_kernels: AttentionKernels,
     decoding: Decoding,
     tolerance: float,
+    max_rows: int,
 ) -> str:
     """Returns in words how decoding in pages differs from one forward pass over all tokens.
 
@@ -124,51 +136,105 @@ def paged_decoding_difference(
     memory is raised. `expected` are the logits of the last positions of each text; the other
     parameters are those of `find_decoding`.
     """
-    heads = getattr(network.config, "num_key_value_heads", None) or 1
+
     worst = 0.0
-    large, largest = (-(-programs // heads) for programs in PROGRAMS)
-    trials = [(len(texts), decoding), (large, decoding)]
-    if decoding.cascade:  # rows without common pages are decoded by other kernels
-        trials.append((large, decoding._replace(cascade=False)))
-    if largest <= max_answers_at_once(device):
-        trials.append((largest, decoding))
+
+    def try_rows(rows: int, used: Decoding) -> int:
+        """Updates `worst` with the difference of a batch of rows; returns the model's key heads.
+
+        Raises `CaptureError` if steps are to be captured but cannot be.
+        """
+        nonlocal worst
+        chosen = list(islice(cycle(range(len(texts))), rows))
+        prompts = [texts[i][:-FORCED_STEPS] for i in chosen]
+        batch = trial_batch(network, prompts, FORCED_STEPS, device, attention_kernels, used)
+        with torch.inference_mode():
+            owners = [chosen[n] for n in batch.start()]
+            for step in range(FORCED_STEPS):
+                forced = [texts[i][step - FORCED_STEPS] for i in owners]
+                given = torch.tensor(forced, device=device)
+                found = batch.step_with(given, captured=step > 0)
+                every = -(-rows // COMPARED_ROWS)
+                true = torch.stack([expected[i][step] for i in owners[::every]])
+                worst = max(worst, logprob_difference(found[::every], true))
+        if used.graphs and not batch.step.graphs:
+            raise CaptureError("a step cannot be captured")
+        return batch.cache.key_heads
+
     try:
-        for rows, used in trials:
-            chosen = list(islice(cycle(range(len(texts))), rows))
-            prompts = [
-                Prompt(str(n), list(texts[i][:-FORCED_STEPS]), (n,)) for n, i in enumerate(chosen)
-            ]
-            batch = ContinuousBatch(
-                network,
-                lambda tokens: "",
-                prompts,
-                Generation(max_gen_toks=FORCED_STEPS + 1),
-                StopConditions(frozenset(), ()),
-                seed=0,
-                device=device,
-                max_tokens=TokenBudget(device).tokens,
-                max_rows=rows,
-                attention_kernels=attention_kernels,
-                decoding=used,
-                usage=Usage(),
-                min_pages_saved=1,
-            )
-            with torch.inference_mode():
-                owners = [chosen[n] for n in batch.start()]
-                for step in range(FORCED_STEPS):
-                    forced = [texts[i][step - FORCED_STEPS] for i in owners]
-                    found = batch.step_with(torch.tensor(forced, device=device))
-                    every = -(-rows // COMPARED_ROWS)
-                    true = torch.stack([expected[i][step] for i in owners[::every]])
-                    worst = max(worst, logprob_difference(found[::every], true))
-            if decoding.graphs and not batch.step.graphs:
-                return "a step cannot be captured"
+        heads = try_rows(len(texts), decoding)
+        large, largest = (-(-programs // heads) for programs in TRIAL_PROGRAMS)
+        try_rows(large, decoding)
+        if decoding.cascade:  # rows without common pages are decoded by other kernels
+            try_rows(large, decoding._replace(cascade=False))
+        if largest <= max_rows and not fits_in_memory(partial(try_rows, largest, decoding)):
+            logger.info("A batch of %d rows was not tried: memory ran out.", largest)
+            free_unused_memory()
+    except CaptureError as error:
+        return str(error)
     except Exception as error:  # third-party model code can raise anything
         if is_out_of_memory(error):
             raise
         return describe_error(error)
     logger.debug("Decoding by %s: log-probabilities differ by %.2g.", decoding, worst)
     return "" if worst <= tolerance else f"log-probabilities differ by {worst:.2g} per token"
+
+
+def fits_in_memory(trial: Callable[[], object]) -> bool:
+    """Runs a trial; returns whether memory was sufficient."""
+    try:
+        trial()
+    except Exception as error:  # torch raises errors of several classes
+        if not is_out_of_memory(error):
+            raise
+        return False
+    return True
+
+
+class CaptureError(RuntimeError):
+    """A step cannot be captured as a CUDA graph."""
+
+
+def trial_batch(
+    network: Network,
+    prompts: Sequence[Sequence[int]],
+    steps: int,
+    device: torch.device,
+    attention_kernels: AttentionKernels,
+    decoding: Decoding,
+) -> ContinuousBatch:
+    """Returns a batch with one row for each of the given tokens, to be continued by some steps."""
+    return ContinuousBatch(
+        network,
+        lambda tokens: "",
+        [Prompt(str(n), list(tokens), (n,)) for n, tokens in enumerate(prompts)],
+        Generation(max_gen_toks=steps + 1),
+        StopConditions(frozenset(), ()),
+        seed=0,
+        device=device,
+        max_tokens=TokenBudget(device).tokens,
+        max_rows=len(prompts),
+        attention_kernels=attention_kernels,
+        decoding=decoding,
+        usage=Usage(),
+        min_pages_saved=1,
+    )
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def launch_a_step(
+    network: Network,
+    device: torch.device,
+    attention_kernels: AttentionKernels,
+    decoding: Decoding,
+) -> None:
+    """Decodes one token without capturing the step, for models that are not checked again.
+
+    Code that prepares something when it runs for the first time must run before it is captured.
+    """
+    batch = trial_batch(network, [[0, 0]], 1, device, attention_kernels, decoding)
+    batch.start()
+    batch.step_with(torch.tensor([0], device=device), captured=False)
 
 
 class Difference(NamedTuple):

@@ -2,8 +2,10 @@
 
 A step reads each row's last token and chooses the next one. A model of sixteen layers launches more
 than a thousand kernels for it, which takes the host much longer than the device needs to run them.
-So a step is captured once for a few batch sizes and then replayed. It is captured before it runs
-for the first time, while the device still reads prompts.
+So a step is captured once for a few batch sizes and then replayed. It is captured while the device
+still reads prompts. Code that prepares something when it runs for the first time would be captured,
+but not run. So one step of a model must have been launched as usual before, in the same process;
+the start-up check does that (`decoding_check.py`).
 """
 
 from __future__ import annotations
@@ -57,6 +59,27 @@ def batch_sizes(most: int) -> list[int]:
     return sorted(size for size in sizes if size <= most)
 
 
+def network_for_steps(network: Network, device: torch.device) -> Network:
+    """Returns a network with which steps are faster; it holds copies of some weights."""
+    most_bytes = int(MERGED_MEMORY_SHARE * free_memory(device))
+    return network.with_more_forwards(merged_projections(network.trunk, most_bytes))
+
+
+def stop_allocating(device: torch.device, pool: Any) -> None:
+    """Lets torch no longer allocate memory for a capture that has failed.
+
+    Some versions of torch go on if the failed capture cannot be ended, and `empty_cache` then
+    raises an error for the rest of the process.
+    """
+    end = getattr(torch._C, "_cuda_endAllocateToPool", None)
+    if end is None:
+        return
+    try:
+        end(torch.cuda.current_device() if device.index is None else device.index, pool)
+    except RuntimeError as error:
+        logger.debug("The failed capture no longer allocates memory: %s", error)
+
+
 def _aligned(count: int) -> int:
     """Returns how many integers a buffer takes up, so that the next one begins at 16 bytes.
 
@@ -88,7 +111,7 @@ class DecodingStep:
         """Allocates the buffers.
 
         Args:
-            network: the model.
+            network: the model, as `network_for_steps` returns it.
             cache: the key-value cache.
             settings: the generation settings.
             device: where the model runs.
@@ -100,8 +123,7 @@ class DecodingStep:
             steps: the maximum number of steps between two reads of the tokens.
             graphs: whether steps are captured as CUDA graphs and replayed.
         """
-        most_bytes = int(MERGED_MEMORY_SHARE * free_memory(device))
-        self.network = network.with_more_forwards(merged_projections(network.trunk, most_bytes))
+        self.network = network
         self.cache = cache
         self.settings = settings
         self.device = device
@@ -137,8 +159,6 @@ class DecodingStep:
         self._captured: dict[tuple[int, bool], tuple[Any, Tensor]] = {}
         """Captured steps with their logits, by batch size and `_has_groups`."""
         self._memory_pool: Any = None
-        self._failed: set[tuple[int, bool]] = set()
-        """Steps that could not be captured before they ran for the first time."""
 
     def _split(self, flat: Any) -> dict[str, Any]:
         """Returns views of an array or tensor that holds all integer buffers one after another."""
@@ -251,11 +271,7 @@ class DecodingStep:
         chosen.clamp_(max=self.settings.max_gen_toks - 1)
 
     def _capture(self, size: int) -> None:
-        """Captures a step of `size` rows. If that fails twice, steps are launched as usual.
-
-        Code that prepares something when it runs for the first time may not be captured before, so
-        a second attempt is made after the step has run.
-        """
+        """Captures a step of `size` rows. If that fails, steps are launched as usual."""
         kind = size, self._has_groups
         of_last_step = self.logits
         try:
@@ -263,15 +279,13 @@ class DecodingStep:
         except Exception as error:  # model code may do things that cannot be captured
             if is_out_of_memory(error):
                 raise
+            self.graphs = False
             first = next(iter(str(error).splitlines()), "")
-            reason = f"{type(error).__name__}: {first}"
-            if kind in self._failed:
-                self.graphs = False
-                logger.warning("Decoding steps are not captured as CUDA graphs: %s", reason)
-            else:
-                logger.debug("A decoding step could not be captured before it ran: %s", reason)
-            self._failed.add(kind)
-            self._memory_pool = None  # torch may still count it as in use by the failed capture
+            logger.warning(
+                "Decoding steps are not captured as CUDA graphs: %s: %s",
+                type(error).__name__,
+                first,
+            )
         self.logits = of_last_step
 
     def _captured_step(self, size: int) -> Any:
@@ -290,6 +304,7 @@ class DecodingStep:
                     graph.capture_end()
                 except RuntimeError as error:
                     logger.debug("The failed capture could not be ended: %s", error)
+                    stop_allocating(self.device, self._memory_pool)
                 raise
             graph.capture_end()
         current.wait_stream(stream)

@@ -55,6 +55,7 @@ from lm_eval.models.huggingface.continuations import (
     encode_ahead,
     score_windows,
 )
+from lm_eval.models.huggingface.decoding_check import launch_a_step
 from lm_eval.models.huggingface.encoder_decoder import EncoderDecoderScorer
 from lm_eval.models.huggingface.generation import Prompt
 from lm_eval.models.huggingface.loading import dtype_of, embedding_rows
@@ -235,7 +236,12 @@ class HFLM(LoopSupport):
         """
         dtype = self.mixed_precision_dtype or dtype_of(self._model)
         limits = self._torch_device, dtype, self.vocabulary, self.max_length
-        settings = {"limits": limits, "sharing": self.prefix_sharing, "softmax": self.softmax_dtype}
+        settings = {
+            "limits": limits,
+            "sharing": self.prefix_sharing,
+            "softmax": self.softmax_dtype,
+            "rows": self.max_requests,
+        }
         key = check_key(self._model, self._torch_device, settings)
         known = None if key is None else recall(key)
         if known is not None:
@@ -244,6 +250,10 @@ class HFLM(LoopSupport):
             if network is not None and replaced:
                 self._network = network.with_forwards(faster_forwards(network.trunk, network.head))
             run_largest_batch(self._network, found, self._torch_device, self.budget, *limits[2:])
+            if self._network is not None and found.decoding is not None:
+                launch_a_step(
+                    self._network, self._torch_device, found.attention_kernels, found.decoding
+                )
             return found
         start = time.monotonic()
         found, self._network = check_execution_modes(
@@ -252,6 +262,7 @@ class HFLM(LoopSupport):
             *limits,
             share=self.prefix_sharing,
             full=self.budget,
+            max_rows=self.max_requests,
         )
         if key is not None:
             replaced = self._network is not None and bool(self._network.replaced.forwards)

@@ -28,6 +28,12 @@ class PagedCache:
         self.cache: KeysValues = {}
         """The keys and values of each layer, (pages, K, PAGE, E)."""
 
+    @property
+    def key_heads(self) -> int:
+        """The number of key heads of the layers; a layer must have been written to."""
+        keys, _ = next(iter(self.cache.values()))
+        return int(keys.shape[1])
+
     def write(
         self, layer: nn.Module, k: Tensor, v: Tensor, node: Tensor, page: Tensor, offset: Tensor
     ) -> None:

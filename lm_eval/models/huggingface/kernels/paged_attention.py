@@ -31,7 +31,10 @@ OWN_LAUNCH = {"num_warps": 2, "num_stages": 3}
 MANY_PROGRAMS = 2048
 """From this number on, programs of the second kernel are small, and more of them run at a time: a
 program begins with a chain of short loads, during which others can read keys and values. The
-start-up check tries both sizes (`decoding_check.PROGRAMS`)."""
+start-up check tries both sizes (`decoding_check.TRIAL_PROGRAMS`)."""
+MANY_QUERIES = 16
+"""With more query heads per key head than this, or heads wider than `2 * NARROW_HEAD` bytes, a
+small program would run out of registers."""
 MANY_KEYS = 32
 """Keys that each of many programs loads at once."""
 MANY_LAUNCH = {"num_warps": 1, "num_stages": 3}
@@ -114,7 +117,8 @@ def attend_pages(
                 (splits, count, heads, width), dtype=torch.float32, device=q.device
             )
             partial_lse = torch.empty((splits, count, heads), dtype=torch.float32, device=q.device)
-        if count * key_heads >= MANY_PROGRAMS:
+        is_small = group <= MANY_QUERIES and head_bytes <= 2 * NARROW_HEAD
+        if count * key_heads >= MANY_PROGRAMS and is_small:
             keys_at_once, launch = MANY_KEYS, MANY_LAUNCH
         else:
             wide = max(2 * NARROW_HEAD, head_bytes)
