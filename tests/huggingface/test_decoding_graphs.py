@@ -286,6 +286,41 @@ def test_the_difference_of_rows_is_a_mean_over_likely_tokens() -> None:
     assert decoding_check.logprob_difference(other, true) == float("inf")
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_torch_does_not_go_on_allocating_for_a_failed_capture(
+    llama: Any, graphs: type[RecordedGraph], monkeypatch: pytest.MonkeyPatch, fixed: bool
+) -> None:
+    """Otherwise `empty_cache` fails. Versions of torch that have ended it themselves complain."""
+    ended: list[Any] = []
+
+    def end(device: int, pool: Any) -> None:
+        ended.append((device, pool))
+        if fixed:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+
+    def capture_end(self: Any) -> None:
+        plain_end(self)
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+    plain_end = graphs.capture_end
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(graphs, "capture_end", capture_end)
+    step = decoding_step.DecodingStep._step
+
+    def broken(self: Any, size: int) -> None:
+        step(self, size)
+        if torch.utils._python_dispatch._get_current_dispatch_mode():
+            self.token.sum().item()
+
+    monkeypatch.setattr(decoding_step.DecodingStep, "_step", broken)
+    prompts, settings = draw_prompts(6), Generation(max_gen_toks=40)
+    batch = make_batch(llama, prompts, settings, max_rows=6)
+    assert dict(answered(batch)) == plainly(llama, prompts, settings)
+    assert ended == [(3, (0, 0))]
+    assert not batch.step.graphs
+
+
 def test_steps_with_and_without_common_pages_are_captured_separately(
     llama: Any, graphs: type[RecordedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
