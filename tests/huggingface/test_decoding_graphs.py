@@ -237,13 +237,13 @@ def test_the_check_tries_all_kernels(
     assert paged_attention.PROGRAMS <= middle < paged_attention.MANY_PROGRAMS <= most
     monkeypatch.setattr(decoding_check, "TRIAL_PROGRAMS", (12, 100))
     tried: list[int] = []
-    trial = decoding_check.trial_batch
+    trial = decoding_check.make_batch
 
     def counted(network: Any, prompts: Any, *given: Any) -> Any:
         tried.append(len(prompts) * heads)
         return trial(network, prompts, *given)
 
-    monkeypatch.setattr(decoding_check, "trial_batch", counted)
+    monkeypatch.setattr(decoding_check, "make_batch", counted)
     assert find_decoding(make_model(*ARCHITECTURES[name][:3])) == Decoding(True, True)
     assert sorted(set(tried))[-2:] == [12, 100]
 
@@ -264,7 +264,7 @@ def test_a_large_batch_that_does_not_fit_is_not_tried(
     monkeypatch.setattr(decoding_check, "TRIAL_PROGRAMS", (12, 40))
     with caplog.at_level("INFO", "lm_eval"):
         assert find_decoding(make_model(*ARCHITECTURES["llama"][:3])) == Decoding(True, True)
-    assert "A batch of 20 rows was not tried: memory ran out" in caplog.text
+    assert "A batch of 20 rows was not tried: out of memory" in caplog.text
 
 
 def test_small_mistakes_are_noticed_on_models_with_small_rounding_errors() -> None:

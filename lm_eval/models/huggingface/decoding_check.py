@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import NamedTuple
 
@@ -93,20 +93,14 @@ def find_decoding(
         expected = [
             logits(torch.tensor([text], device=device))[0, -FORCED_STEPS:] for text in texts
         ]
+    trial = Trial(
+        network, texts, expected, device, attention_kernels, max_rows or max_answers_at_once(device)
+    )
     for name, decoding in DECODING_MODES.items():
         if decoding.graphs and has_hooks(network):
             problem = "the model has hooks, which a graph would run only once"
         else:
-            problem = paged_decoding_difference(
-                network,
-                expected,
-                texts,
-                device,
-                attention_kernels,
-                decoding,
-                tolerance,
-                max_rows or max_answers_at_once(device),
-            )
+            problem = trial.problem(decoding, tolerance)
         if not problem:
             return decoding
         logger.info("Decoding by %s is not used on this model: %s.", name, problem)
@@ -119,83 +113,97 @@ def has_hooks(network: Network) -> bool:
     return any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in modules)
 
 
-def paged_decoding_difference(
-    network: Network,
-    expected: Sequence[Tensor],
-    texts: Sequence[Sequence[int]],
-    device: torch.device,
-    attention_kernels: AttentionKernels,
-    decoding: Decoding,
-    tolerance: float,
-    max_rows: int,
-) -> str:
-    """Returns in words how decoding in pages differs from one forward pass over all tokens.
+@dataclass(frozen=True)
+class Trial:
+    """Decodes random tokens in pages, in batches of several sizes."""
 
-    Returns an empty string if the log-probabilities differ by at most `tolerance`
-    (`logprob_difference`). If decoding raises an error, returns a description of it; only a lack of
-    memory is raised. `expected` are the logits of the last positions of each text; the other
-    parameters are those of `find_decoding`.
-    """
+    network: Network
+    texts: Sequence[Sequence[int]]
+    """The tokens; the last `FORCED_STEPS` of each are decoded."""
+    expected: Sequence[Tensor]
+    """The logits of the last positions of each text, by one forward pass over all tokens."""
+    device: torch.device
+    attention_kernels: AttentionKernels
+    max_rows: int
+    """The maximum number of answers at a time."""
 
-    worst = 0.0
+    def problem(self, decoding: Decoding, tolerance: float) -> str:
+        """Returns in words how decoding differs from one forward pass over all tokens.
 
-    def try_rows(rows: int, used: Decoding) -> int:
-        """Updates `worst` with the difference of a batch of rows; returns the model's key heads.
+        Returns an empty string if the log-probabilities differ by at most `tolerance`
+        (`logprob_difference`). If decoding raises an error, returns a description of it; only a
+        lack of memory is raised.
+        """
+        try:
+            worst = self._worst_difference(decoding)
+        except CaptureError as error:
+            return str(error)
+        except Exception as error:  # third-party model code can raise anything
+            if is_out_of_memory(error):
+                raise
+            return describe_error(error)
+        logger.debug("Decoding by %s: log-probabilities differ by %.2g.", decoding, worst)
+        return "" if worst <= tolerance else f"log-probabilities differ by {worst:.2g} per token"
+
+    def _worst_difference(self, decoding: Decoding) -> float:
+        """Returns the largest difference of batches of all sizes that use different kernels."""
+        small = self._decode(len(self.texts), decoding)
+        large, largest = (-(-programs // small.key_heads) for programs in TRIAL_PROGRAMS)
+        found = [small, self._decode(large, decoding)]
+        if decoding.cascade:  # rows without common pages are decoded by other kernels
+            found.append(self._decode(large, decoding._replace(cascade=False)))
+        if largest <= self.max_rows:
+            try:
+                found.append(self._decode(largest, decoding))
+            except Exception as error:  # torch raises errors of several classes
+                if not is_out_of_memory(error):
+                    raise
+                problem = str(error)
+            else:
+                problem = ""
+            if problem:  # only now does nothing refer to the batch any longer
+                logger.info("A batch of %d rows was not tried: %s", largest, problem)
+                free_unused_memory()
+        return max(batch.difference for batch in found)
+
+    def _decode(self, rows: int, decoding: Decoding) -> DecodedBatch:
+        """Decodes a batch of so many rows.
 
         Raises `CaptureError` if steps are to be captured but cannot be.
         """
-        nonlocal worst
-        chosen = list(islice(cycle(range(len(texts))), rows))
-        prompts = [texts[i][:-FORCED_STEPS] for i in chosen]
-        batch = trial_batch(network, prompts, FORCED_STEPS, device, attention_kernels, used)
+        chosen = list(islice(cycle(range(len(self.texts))), rows))
+        prompts = [self.texts[i][:-FORCED_STEPS] for i in chosen]
+        batch = make_batch(
+            self.network, prompts, FORCED_STEPS, self.device, self.attention_kernels, decoding
+        )
+        worst, every = 0.0, -(-rows // COMPARED_ROWS)
         with torch.inference_mode():
             owners = [chosen[n] for n in batch.start()]
             for step in range(FORCED_STEPS):
-                forced = [texts[i][step - FORCED_STEPS] for i in owners]
-                given = torch.tensor(forced, device=device)
+                forced = [self.texts[i][step - FORCED_STEPS] for i in owners]
+                given = torch.tensor(forced, device=self.device)
                 found = batch.step_with(given, captured=step > 0)
-                every = -(-rows // COMPARED_ROWS)
-                true = torch.stack([expected[i][step] for i in owners[::every]])
+                true = torch.stack([self.expected[i][step] for i in owners[::every]])
                 worst = max(worst, logprob_difference(found[::every], true))
-        if used.graphs and not batch.step.graphs:
+        if decoding.graphs and not batch.step.graphs:
             raise CaptureError("a step cannot be captured")
-        return batch.cache.key_heads
-
-    try:
-        heads = try_rows(len(texts), decoding)
-        large, largest = (-(-programs // heads) for programs in TRIAL_PROGRAMS)
-        try_rows(large, decoding)
-        if decoding.cascade:  # rows without common pages are decoded by other kernels
-            try_rows(large, decoding._replace(cascade=False))
-        if largest <= max_rows and not fits_in_memory(partial(try_rows, largest, decoding)):
-            logger.info("A batch of %d rows was not tried: memory ran out.", largest)
-            free_unused_memory()
-    except CaptureError as error:
-        return str(error)
-    except Exception as error:  # third-party model code can raise anything
-        if is_out_of_memory(error):
-            raise
-        return describe_error(error)
-    logger.debug("Decoding by %s: log-probabilities differ by %.2g.", decoding, worst)
-    return "" if worst <= tolerance else f"log-probabilities differ by {worst:.2g} per token"
+        return DecodedBatch(worst, batch.cache.key_heads)
 
 
-def fits_in_memory(trial: Callable[[], object]) -> bool:
-    """Runs a trial; returns whether memory was sufficient."""
-    try:
-        trial()
-    except Exception as error:  # torch raises errors of several classes
-        if not is_out_of_memory(error):
-            raise
-        return False
-    return True
+class DecodedBatch(NamedTuple):
+    """What was found out with one batch of a trial."""
+
+    difference: float
+    """The largest difference of log-probabilities (`logprob_difference`)."""
+    key_heads: int
+    """The number of key heads of the model's layers."""
 
 
 class CaptureError(RuntimeError):
     """A step cannot be captured as a CUDA graph."""
 
 
-def trial_batch(
+def make_batch(
     network: Network,
     prompts: Sequence[Sequence[int]],
     steps: int,
@@ -232,7 +240,7 @@ def launch_a_step(
 
     Code that prepares something when it runs for the first time must run before it is captured.
     """
-    batch = trial_batch(network, [[0, 0]], 1, device, attention_kernels, decoding)
+    batch = make_batch(network, [[0, 0]], 1, device, attention_kernels, decoding)
     batch.start()
     batch.step_with(torch.tensor([0], device=device), captured=False)
 
