@@ -264,7 +264,7 @@ def test_a_large_batch_that_does_not_fit_is_not_tried(
     monkeypatch.setattr(decoding_check, "TRIAL_PROGRAMS", (12, 40))
     with caplog.at_level("INFO", "lm_eval"):
         assert find_decoding(make_model(*ARCHITECTURES["llama"][:3])) == Decoding(True, True)
-    assert "A batch of 20 rows was not tried: out of memory" in caplog.text
+    assert "A batch of 20 rows was not tried: OutOfMemoryError: out of memory." in caplog.text
 
 
 def test_small_mistakes_are_noticed_on_models_with_small_rounding_errors() -> None:

@@ -158,11 +158,11 @@ class Trial:
             except Exception as error:  # torch raises errors of several classes
                 if not is_out_of_memory(error):
                     raise
-                problem = str(error)
+                problem = describe_error(error)
             else:
                 problem = ""
             if problem:  # only now does nothing refer to the batch any longer
-                logger.info("A batch of %d rows was not tried: %s", largest, problem)
+                logger.info("A batch of %d rows was not tried: %s.", largest, problem)
                 free_unused_memory()
         return max(batch.difference for batch in found)
 
