@@ -328,6 +328,22 @@ def test_pages_are_allocated_while_the_device_reads_prompts(
     assert sum(count for name, count in runs if name == "allocate") == len(prompts)
 
 
+def test_the_cache_takes_its_share_of_what_copies_of_weights_leave(
+    llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [1 << 30]
+
+    def merge(network: Any, device: Any) -> Any:
+        left[0] = 30 * batch_of_one._page_bytes
+        return network
+
+    batch_of_one = make_batch(llama, draw_prompts(1), Generation(max_gen_toks=5))
+    monkeypatch.setattr(continuous_batching, "network_for_steps", merge)
+    monkeypatch.setattr(continuous_batching, "free_memory", lambda device: left[0])
+    batch = make_batch(llama, draw_prompts(16), Generation(max_gen_toks=60))
+    assert batch.cache.pages == int(continuous_batching.MEMORY_SHARE * 30)
+
+
 @pytest.mark.parametrize("pages", [12, 20, 30, 45])
 def test_prompts_wait_until_all_rows_can_grow(llama: Any, pages: int) -> None:
     batch = make_batch(llama, draw_prompts(16), Generation(max_gen_toks=60), max_pages=pages)
