@@ -257,11 +257,14 @@ class StepwisePlan:
         current = _next_range(self.ordered, first, max_tokens, max_requests)
         self.taken = current.last
         batch = _pack(self.ordered, first, current.last)
-        common = self.ordered.common[current.last :]
-        shared = int(common[0]) if len(common) and common[0] >= MIN_NODES_REUSED else 0
-        kept = batch.path(len(batch.tokens) - 1)[:shared]
-        cached = current.num_cached if current.num_cached >= MIN_NODES_REUSED else 0
-        return replace(batch, num_cached=cached, kept_for_next=kept)
+        shared = int(self.ordered.common[current.last : current.last + 1].sum())  # 0 at the end
+        kept = batch.path(len(batch.tokens) - 1)[: _reused(shared)]
+        return replace(batch, num_cached=_reused(current.num_cached), kept_for_next=kept)
+
+
+def _reused(nodes: int) -> int:
+    """Returns how many nodes of the previous batch are reused if so many could be."""
+    return nodes if nodes >= MIN_NODES_REUSED else 0
 
 
 def _next_range(

@@ -93,7 +93,13 @@ def test_the_model_is_left_as_it_is(make_lm: Make, llama: Any) -> None:
 def test_the_check_returns_a_network_with_kernels_and_changes_none(llama: Any) -> None:
     given = Network(llama)
     modes, found = check_execution_modes(
-        given, lambda tokens: llama(tokens).logits, llama.device, llama.dtype, VOCABULARY, LONGEST
+        given,
+        lambda tokens: llama(tokens).logits,
+        llama.device,
+        llama.dtype,
+        VOCABULARY,
+        LONGEST,
+        max_rows=64,
     )
     assert modes.prefix_sharing
     assert len(found.replaced.forwards) == FUSED["llama"]

@@ -73,10 +73,23 @@ class WaitingPrompts:
         prompts: Sequence[Prompt],
         settings: Generation,
         begin_answer: Callable[[], GrowingAnswer],
+        *,
+        max_rows: int,
+        max_tokens: int,
     ) -> None:
-        """Sorts the prompts. `begin_answer` returns an answer without tokens."""
+        """Sorts the prompts.
+
+        Args:
+            prompts: the prompts.
+            settings: the generation settings.
+            begin_answer: returns an answer without tokens.
+            max_rows: the maximum number of answers at a time.
+            max_tokens: the maximum number of prompt tokens in one forward pass.
+        """
         self._settings = settings
         self._begin_answer = begin_answer
+        self._max_rows = max_rows
+        self._max_tokens = max_tokens
         self._prompts = list(prompts)
         self._plan = self._planned()
         self._again: list[Prompt] = []
@@ -96,32 +109,26 @@ class WaitingPrompts:
         numbers = (prompt.repeat(row.number),) if self._settings.sampled else prompt.repeats
         self._again.append(Prompt(prompt.text, prompt.tokens, row.requests, numbers))
 
-    def pages_wanted(self, max_rows: int, max_tokens: int) -> int:
+    def pages_wanted(self, answer_tokens: int) -> int:
         """Returns how many pages are used at most if neighbors in sorted order run together.
 
-        `max_rows` is the maximum number of answers at a time, `max_tokens` that of the tokens of
-        an answer for which there must be room.
+        `answer_tokens` is the number of tokens of an answer for which there must be room.
         """
         ordered = self._plan.ordered
         rows = np.array([self._prompts[i].num_answers(self._settings) for i in ordered.order])
-        per_answer = -(-max_tokens // PAGE) + 1
+        per_answer = -(-answer_tokens // PAGE) + 1
         own = (ordered.lengths - ordered.common) // PAGE + 1 + rows * per_answer
         # The most pages of any neighbors with `max_rows` answers in all.
         upto, last = np.cumsum(own), np.cumsum(rows)
-        first = np.searchsorted(last, last - max_rows, side="right")
+        first = np.searchsorted(last, last - self._max_rows, side="right")
         most = int((upto - np.append(0, upto)[np.minimum(first, len(upto))]).max())
-        return most + int(ordered.lengths.max()) // PAGE + 2 + max_rows
+        return most + int(ordered.lengths.max()) // PAGE + 2 + self._max_rows
 
-    def admit(self, pool: PagePool, free: int, others: int, max_tokens: int) -> list[Admitted]:
+    def admit(self, pool: PagePool, others: int) -> list[Admitted]:
         """Returns the next prompts that fit into one forward pass, with rows that have pages.
 
-        They still wait until they are taken. The result may be empty.
-
-        Args:
-            pool: where pages are taken from.
-            free: how many answers they may have in all.
-            others: the number of rows in use.
-            max_tokens: the maximum number of tokens of the forward pass.
+        They still wait until they are taken. The result may be empty. Pages are taken from `pool`;
+        `others` is the number of rows in use.
         """
         if self._plan.taken == len(self._prompts) and self._again:
             self._prompts, self._again, self._are_again = self._again, [], True
@@ -130,11 +137,11 @@ class WaitingPrompts:
         fitting, answers = 0, 0
         for index in ordered.order[taken:]:
             answers += self._prompts[index].num_answers(self._settings)
-            if answers > free:
+            if others + answers > self._max_rows:
                 break
             fitting += 1
         admitted: list[Admitted] = []
-        for place in range(taken, taken + self._plan.next_size(max_tokens, fitting)):
+        for place in range(taken, taken + self._plan.next_size(self._max_tokens, fitting)):
             prompt = self._prompts[ordered.order[place]]
             try:
                 admitted.append(self._allocate(pool, prompt, ordered.tokens_of(place), others))
@@ -167,9 +174,9 @@ class WaitingPrompts:
             rows.append(Row(prompt, number, requests, answer, pages, len(full), length))
         return Admitted(prompt, rows, writes, self._are_again)
 
-    def take(self, count: int, max_tokens: int) -> Batch:
-        """Returns the next `count` prompts as a prefix tree; they do not wait any longer.
+    def take(self, count: int) -> Batch:
+        """Returns the next `count` prompts, which were admitted, as a prefix tree.
 
-        They must fit into `max_tokens` tokens, except for a single prompt.
+        They do not wait any longer.
         """
-        return self._plan.take(max_tokens, count)
+        return self._plan.take(self._max_tokens, count)

@@ -72,7 +72,7 @@ def check_execution_modes(
     *,
     share: bool = True,
     full: TokenBudget | None = None,
-    max_rows: int | None = None,
+    max_rows: int,
 ) -> tuple[ExecutionModes, Network | None]:
     """Returns the modes that give exact scores on random tokens, and the network to run them with.
 
@@ -91,7 +91,7 @@ def check_execution_modes(
         full: the budget of real batches. On a GPU, a batch of that size is run at the end. If
             memory runs out, this halves the budget at the start, not in the middle of the
             evaluation.
-        max_rows: the maximum number of answers at a time; None for the default of the device.
+        max_rows: the maximum number of answers at a time.
     """
     full = full or TokenBudget(device)
     window = None if network is None else sliding_window(network.config)

@@ -168,6 +168,8 @@ class ContinuousBatch:
             prompts,
             settings,
             partial(GrowingAnswer, decode, stop_conditions, settings.max_gen_toks),
+            max_rows=self.max_rows,
+            max_tokens=max_tokens,
         )
         self._last_read: PromptPages | None = None
         """The layout of the prompts read last, which keeps what the next ones share."""
@@ -177,7 +179,7 @@ class ContinuousBatch:
         # An ended answer is continued until its end is noticed.
         spare = 3 * STEPS_PER_READ
         per_row = -(-(longest + spare) // PAGE)
-        wanted = self._waiting.pages_wanted(self.max_rows, settings.max_gen_toks + spare)
+        wanted = self._waiting.pages_wanted(settings.max_gen_toks + spare)
         for_steps = network_for_steps(network, device)
         pages = min(wanted, self._affordable_pages() if max_pages is None else max_pages)
         if pages <= per_row:
@@ -262,16 +264,14 @@ class ContinuousBatch:
         if not self._waiting or (self._rows and free < max(1, self.max_rows // ADMISSION_SHARE)):
             return
         # The pages of a batch are allocated while the device reads the batch before it.
-        while admitted := self._waiting.admit(
-            self.pool, self.max_rows - len(self._rows), len(self._rows), self.max_tokens
-        ):
+        while admitted := self._waiting.admit(self.pool, len(self._rows)):
             self._prefill(admitted)
         if not self._rows and not self._launched:
             raise torch.OutOfMemoryError("out of memory: the key-value cache is too small")
 
     def _prefill(self, admitted: list[Admitted]) -> None:
         """Reads the next waiting prompts, which are those admitted, in one forward pass."""
-        batch = self._waiting.take(len(admitted), self.max_tokens)
+        batch = self._waiting.take(len(admitted))
         writes = np.array(
             [write for prompt in admitted for write in prompt.writes], dtype=np.int64
         ).reshape(-1, 3)

@@ -26,7 +26,6 @@ from lm_eval.models.huggingface.memory import (
     TokenBudget,
     free_unused_memory,
     is_out_of_memory,
-    max_answers_at_once,
 )
 from lm_eval.models.huggingface.network import Network
 from lm_eval.models.partial_answers import StopConditions
@@ -67,7 +66,7 @@ def find_decoding(
     device: torch.device,
     attention_kernels: AttentionKernels,
     tolerance: float,
-    max_rows: int | None = None,
+    max_rows: int,
 ) -> Decoding | None:
     """Returns the fastest way to decode with continuous batching that is exact on this model.
 
@@ -82,7 +81,7 @@ def find_decoding(
         device: where the model reads its tokens.
         attention_kernels: the attention kernels that may be used for prompts.
         tolerance: the largest difference (`logprob_difference`) that is allowed.
-        max_rows: the maximum number of answers at a time; None for the default of the device.
+        max_rows: the maximum number of answers at a time.
     """
     if device.type not in CONTINUOUS_DEVICES or not accelerated.can_compile():
         return None
@@ -93,9 +92,7 @@ def find_decoding(
         expected = [
             logits(torch.tensor([text], device=device))[0, -FORCED_STEPS:] for text in texts
         ]
-    trial = Trial(
-        network, texts, expected, device, attention_kernels, max_rows or max_answers_at_once(device)
-    )
+    trial = Trial(network, texts, expected, device, attention_kernels, max_rows)
     for name, decoding in DECODING_MODES.items():
         if decoding.graphs and has_hooks(network):
             problem = "the model has hooks, which a graph would run only once"
@@ -153,18 +150,19 @@ class Trial:
         if decoding.cascade:  # rows without common pages are decoded by other kernels
             found.append(self._decode(large, decoding._replace(cascade=False)))
         if largest <= self.max_rows:
-            try:
-                found.append(self._decode(largest, decoding))
-            except Exception as error:  # torch raises errors of several classes
-                if not is_out_of_memory(error):
-                    raise
-                problem = describe_error(error)
-            else:
-                problem = ""
-            if problem:  # only now does nothing refer to the batch any longer
-                logger.info("A batch of %d rows was not tried: %s.", largest, problem)
-                free_unused_memory()
+            found += self._decode_if_it_fits(largest, decoding)
         return max(batch.difference for batch in found)
+
+    def _decode_if_it_fits(self, rows: int, decoding: Decoding) -> list[DecodedBatch]:
+        """Decodes a batch of so many rows; returns an empty list if memory runs out."""
+        try:
+            return [self._decode(rows, decoding)]
+        except Exception as error:  # torch raises errors of several classes
+            if not is_out_of_memory(error):
+                raise
+            logger.info("A batch of %d rows was not tried: %s.", rows, describe_error(error))
+        free_unused_memory()  # the error, which refers to the batch, is gone
+        return []
 
     def _decode(self, rows: int, decoding: Decoding) -> DecodedBatch:
         """Decodes a batch of so many rows.

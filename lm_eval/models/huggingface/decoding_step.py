@@ -301,11 +301,18 @@ class DecodingStep:
                 self._step(size)
             except BaseException:
                 try:
-                    graph.capture_end()
+                    self._end_capture(graph)
                 except RuntimeError as error:
                     logger.debug("The failed capture could not be ended: %s", error)
-                    stop_allocating(self.device, self._memory_pool)
                 raise
-            graph.capture_end()
+            self._end_capture(graph)
         current.wait_stream(stream)
         return graph
+
+    def _end_capture(self, graph: Any) -> None:
+        """Ends a capture; raises what torch raises if it has failed."""
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            stop_allocating(self.device, self._memory_pool)
+            raise

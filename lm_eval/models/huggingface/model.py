@@ -240,7 +240,7 @@ class HFLM(LoopSupport):
             "limits": limits,
             "sharing": self.prefix_sharing,
             "softmax": self.softmax_dtype,
-            "rows": self.max_requests,
+            "rows": self._max_rows,
         }
         key = check_key(self._model, self._torch_device, settings)
         known = None if key is None else recall(key)
@@ -262,7 +262,7 @@ class HFLM(LoopSupport):
             *limits,
             share=self.prefix_sharing,
             full=self.budget,
-            max_rows=self.max_requests,
+            max_rows=self._max_rows,
         )
         if key is not None:
             replaced = self._network is not None and bool(self._network.replaced.forwards)
@@ -295,6 +295,11 @@ class HFLM(LoopSupport):
     def max_requests(self) -> int | None:
         """The maximum number of requests per batch; None if only the token budget limits it."""
         return self.max_batch_size if self.batch_size == "auto" else int(self.batch_size)
+
+    @property
+    def _max_rows(self) -> int:
+        """The maximum number of answers that are generated at a time."""
+        return self.max_requests or max_answers_at_once(self._torch_device)
 
     def tree_scorer(self) -> TreeScorer | None:
         """Returns a new scorer that shares prefixes between requests.
@@ -605,7 +610,7 @@ class HFLM(LoopSupport):
             self.budget,
             modes.max_batched_length,
             modes.decoding,
-            self.max_requests or max_answers_at_once(self._torch_device),
+            self._max_rows,
         )
 
     def _answers_per_batch(self, length: int) -> int:
